@@ -1,0 +1,1 @@
+"""Stallscope's server: takes OTLP in, stores it in ClickHouse, and works out why a request failed or stalled."""

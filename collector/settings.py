@@ -1,0 +1,101 @@
+"""Every setting of the server: one frozen object, read once at the edge and passed down.
+
+Defaults first, then what the user wrote, then validation: 0 is a value and never means "default". An unknown
+`STALLSCOPE_*` name stops the server (a typing mistake must not be a silent default). `docs/settings.md` describes each;
+a test keeps both in step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+PREFIX: Final = "STALLSCOPE_"
+FILE_SUFFIX: Final = "_FILE"
+
+READ_BY_OTHERS: Final = frozenset(
+    {
+        # the worker's exporter, which may share an environment with the server (`stallscope demo`)
+        "STALLSCOPE_LOG_CAPTURE",
+        "STALLSCOPE_LOG_TAIL_BYTES",
+        "STALLSCOPE_HANDLER_LOGS",
+        "STALLSCOPE_SPOOL_DIR",
+        "STALLSCOPE_SPOOL_BYTES",
+        "STALLSCOPE_HEARTBEAT_SECONDS",
+        "STALLSCOPE_HANDOVER",
+        "STALLSCOPE_BOOT",
+        # the command line as a client
+        "STALLSCOPE_URL",
+        "STALLSCOPE_TOKEN",
+    }
+)
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be used. The message names it."""
+
+
+def default_data_directory() -> Path:
+    """Where the embedded store lives unless told otherwise (XDG base directories)."""
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "stallscope"
+
+
+class Settings(BaseModel):
+    """The server's settings. The environment name of a field is `STALLSCOPE_` and its name in capitals."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    database_url: SecretStr = Field(
+        default_factory=lambda: SecretStr(f"chdb://{default_data_directory() / 'store'}"),
+        description="Where spans are stored: `chdb:///path` (embedded), `clickhouse://user:password@host:8123/database`"
+        " or `clickhouses://…` (TLS).",
+    )
+    ingest_tokens: SecretStr = Field(
+        SecretStr(""), description="Tokens that may send spans: `tenant:secret[,…]`, or `secret` for tenant `default`."
+    )
+    read_tokens: SecretStr = Field(SecretStr(""), description="Tokens that may read pages and the API, same form.")
+    admin_tokens: SecretStr = Field(SecretStr(""), description="Tokens that may change things and read, same form.")
+    retention_days: int = Field(14, ge=1, le=3650, description="Days that spans are kept, counted from their arrival.")
+    body_bytes: int = Field(
+        64 << 20, ge=1024, description="Most bytes of a request body to `/v1/*`, as sent and again when inflated."
+    )
+    in_flight_bytes: int = Field(
+        256 << 20, ge=1 << 20, description="Bytes of request bodies in memory at once; above it the answer is 503."
+    )
+    query_seconds: float = Field(10.0, gt=0, description="Longest time of a query for a page or the API.")
+    insert_seconds: float = Field(30.0, gt=0, description="Longest time of an insert, after which the answer is 503.")
+    digest_seconds: float = Field(
+        5.0, gt=0, description="How often open requests are diagnosed again, so that silence is noticed."
+    )
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Settings:
+        """Settings from environment variables. `NAME_FILE` names a file that holds the value.
+
+        Raises SettingsError naming the variable: unknown, unreadable, given twice, or with a value that does not fit.
+        """
+        written: dict[str, Any] = {}
+        for name, value in environ.items():
+            if not name.startswith(PREFIX) or name in READ_BY_OTHERS:
+                continue
+            field = name[len(PREFIX) :].lower()
+            if field not in cls.model_fields and name.endswith(FILE_SUFFIX):
+                field = field[: -len(FILE_SUFFIX)]
+                try:
+                    value = Path(value).read_text(encoding="utf-8").strip()
+                except OSError as error:
+                    raise SettingsError(f"{name}: cannot read {value!r}: {error.strerror}") from error
+            if field not in cls.model_fields:
+                raise SettingsError(f"{name} is no setting of Stallscope; see docs/settings.md")
+            if field in written:
+                raise SettingsError(f"{PREFIX}{field.upper()} and its {FILE_SUFFIX} form are both set; keep one")
+            written[field] = value
+        try:
+            return cls(**written)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise SettingsError(f"{PREFIX}{str(first['loc'][0]).upper()}: {first['msg']}") from None

@@ -1,0 +1,1 @@
+"""The pages: a verdict first, then what to do, then the evidence."""

@@ -1,0 +1,1 @@
+"""One page per file: query, typed context, render."""

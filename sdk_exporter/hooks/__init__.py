@@ -1,0 +1,1 @@
+"""Hook points of the platforms: one file each."""

@@ -1,0 +1,1 @@
+"""The other process: outlives the worker, keeps the tail, and alone speaks OTLP."""

@@ -1,0 +1,175 @@
+"""The hand-over from worker to recorder: one `write()` per event into an append-only file that outlives the worker.
+
+The file is the queue. The worker appends frames; the recorder reads from the offset that it last acknowledged and
+acknowledges only after handing on, so a killed recorder repeats and never loses. Records carry ids made in the worker,
+which is what makes a repeat harmless.
+
+Frame: magic u16, flags u16, length u32, crc32(payload) u32, payload (JSON, UTF-8). A writer that dies inside `write()`
+can leave a torn frame even in a file; the reader skips to the next magic and counts.
+
+Records (JSON objects; times are Unix nanoseconds, ids lower-case hex):
+
+    {"k": "start", "n": name, "id": span id, "tr": trace id, "pa": parent id?, "t": ns, "j": job id?, "a": {...}}
+    {"k": "end",   the same, and "t0": ns of the start, "s": "ok"|"error"|"unset"?,
+                   "x": {"type", "message", "stacktrace"}?}
+    {"k": "point", "n", "id", "tr", "pa"?, "t", "j"?, "a", "s"?, "x"?}      an instant
+    {"k": "hand",  "j": job id, "t"}        the worker holds this job now
+    {"k": "release", "j": job id, "t"}      and now it does not
+    {"k": "resource", "a": {...}}           facts about the worker, merged into the OTLP resource
+    {"k": "loss",  "r": reason, "c": count}
+    {"k": "out",   "st": "stdout"|"stderr", "j": job id?, "t", "b": text}   a piece of Python's own streams
+
+Every record has "t" and "pid". `end` and `start` of one thing share "id".
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+FRAME: Final = struct.Struct("<HHII")
+MAGIC: Final = 0x5C0E
+_MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
+
+ENVIRONMENT_KEY: Final = "STALLSCOPE_HANDOVER"
+"""event fd, wake fd (-1: none), page fd, event file's st_dev, st_ino, keeper's pid: what the recorder side gives to the
+worker. A grandchild may hold another file under the same number, hence the identity."""
+
+PAGE_BYTES: Final = 4096
+DEFAULT_CAP_BYTES: Final = 64 << 20
+"""Unacknowledged bytes of events after which the worker drops and counts."""
+RECORD_BYTES: Final = 256 * 1024
+"""Largest payload of one record; a longer one is dropped and counted (`too_large`)."""
+
+
+def encode(record: Mapping[str, Any]) -> bytes:
+    """One frame. Values that JSON does not know are told by their `str()`."""
+    payload = json.dumps(record, separators=(",", ":"), default=str).encode("utf-8", "surrogatepass")
+    return FRAME.pack(MAGIC, 0, len(payload), zlib.crc32(payload)) + payload
+
+
+def decode(data: bytes, *, at_end: bool) -> tuple[list[dict[str, Any]], int, int]:
+    """Frames in `data` as (records, bytes consumed, damaged places).
+
+    Unless `at_end`, an incomplete last frame is left for the next read. A damaged frame is skipped to the next magic.
+    """
+    records: list[dict[str, Any]] = []
+    position, damaged, size = 0, 0, len(data)
+    while position + FRAME.size <= size:
+        magic, _, length, checksum = FRAME.unpack_from(data, position)
+        end = position + FRAME.size + length
+        if magic == MAGIC and end <= size:
+            payload = data[position + FRAME.size : end]
+            if zlib.crc32(payload) == checksum:
+                try:
+                    record = json.loads(payload)
+                except ValueError:
+                    record = None
+                if isinstance(record, dict):
+                    records.append(record)
+                else:
+                    damaged += 1
+                position = end
+                continue
+        following = data.find(_MAGIC_BYTES, position + 2)
+        if magic == MAGIC and end > size and length <= RECORD_BYTES and not at_end and following < 0:
+            break
+        damaged += 1
+        position = following if following >= 0 else size
+    return records, position, damaged
+
+
+class Page:
+    """The shared page between worker and recorder: offsets of unsigned 64-bit words, no lock, one writer each.
+
+    Beats are `time.monotonic_ns()` of the same machine, so the recorder works out the ages itself.
+    """
+
+    ACKNOWLEDGED: Final = 16  # bytes of the event file that the recorder has handed on   (recorder)
+    RECORDER_BEAT: Final = 24  # (recorder)
+    KEEPER_PID: Final = 32  # (keeper)
+    WORKER_PID: Final = 40  # (keeper, or the worker itself in the one-line form)
+    FINISHED: Final = 48  # 1: nothing more will come                                     (keeper)
+    PROCESS_BEAT: Final = 64  # a daemon thread of the worker                             (worker)
+    LOOP_BEAT: Final = 72  # the event loop; 0: no loop runs yet                          (worker)
+    PROGRESS_BEAT: Final = 80  # handler activity                                         (worker)
+    DROPPED: Final = 96  # records that the worker could not write, so far                (worker)
+
+    def __init__(self, descriptor: int, *, writable: bool = True) -> None:
+        access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        self._memory = mmap.mmap(descriptor, PAGE_BYTES, mmap.MAP_SHARED, access)
+
+    def get(self, offset: int) -> int:
+        value: int = struct.unpack_from("<Q", self._memory, offset)[0]
+        return value
+
+    def set(self, offset: int, value: int) -> None:
+        struct.pack_into("<Q", self._memory, offset, value)
+
+
+class Writer:
+    """The worker's end. `write` never raises and never waits: what cannot be written is counted.
+
+    O_APPEND makes each `write()` atomic among threads and forked children.
+    """
+
+    def __init__(self, descriptor: int, page: Page, *, wake: int = -1, cap_bytes: int = DEFAULT_CAP_BYTES) -> None:
+        self._descriptor, self._page, self._wake, self._cap_bytes = descriptor, page, wake, cap_bytes
+        self.dropped = 0
+
+    def write(self, record: Mapping[str, Any]) -> bool:
+        """True when the record is in the file, where the worker's death cannot take it back."""
+        try:
+            frame = encode(record)
+            # The file's own size, not a count of ours: forked children write to it as well.
+            waiting = os.lseek(self._descriptor, 0, os.SEEK_END) - self._page.get(Page.ACKNOWLEDGED)
+            if len(frame) > RECORD_BYTES + FRAME.size or waiting > self._cap_bytes:
+                return self._drop()
+            if os.write(self._descriptor, frame) != len(frame):
+                return self._drop()
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
+            return True
+        except Exception:  # noqa: BLE001 - a guest never raises into the worker; the loss is counted
+            return self._drop()
+
+    def _drop(self) -> bool:
+        self.dropped += 1
+        try:
+            self._page.set(Page.DROPPED, self.dropped)
+        except (ValueError, OSError):
+            pass
+        return False
+
+
+def _is(descriptor: int, device: int, inode: int) -> bool:
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) == (device, inode)
+
+
+def from_environment(environ: Mapping[str, str]) -> tuple[Writer, Page] | None:
+    """The writer that a launcher above us has prepared, or None where there is none (or it is not ours).
+
+    A spawned child (`close_fds`) reaches the files through the keeper's /proc entry; an eventfd cannot be opened so,
+    and the recorder looks on its own every 100 ms anyway.
+    """
+    try:
+        events, wake, page, device, inode, keeper = map(int, environ[ENVIRONMENT_KEY].split(","))
+        if not _is(events, device, inode):
+            events = os.open(f"/proc/{keeper}/fd/{events}", os.O_WRONLY | os.O_APPEND)
+            page = os.open(f"/proc/{keeper}/fd/{page}", os.O_RDWR)
+            wake = -1
+            if not _is(events, device, inode):
+                return None
+        shared = Page(page)
+        return Writer(events, shared, wake=wake), shared
+    except (KeyError, ValueError, OSError):
+        return None
