@@ -1,0 +1,44 @@
+# Two commands to know: `make run` and `make test`. Everything lands in .venv and node_modules, nothing elsewhere
+# (but a browser for the tests, which the system's package manager installs when it may).
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: run test check format bench docs parts clean
+
+run: $(VENV)/.demo          ## start the demo: server, platform stand-in, real workers
+	$(BIN)/stallscope demo
+
+test: $(VENV)/.test parts   ## fetch what the tests need, then run them
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.test        ## formatting, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.test       ## write the formatting that `check` wants
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.test         ## write the pages that are made from code
+	$(BIN)/python -m collector.diagnosis.verdicts > docs/verdicts.md
+
+parts: $(VENV)/.test        ## the real ClickHouse server library and a browser; says what it could not have
+	sh tests/fetch_parts.sh
+
+clean:
+	rm -rf $(VENV) node_modules .mypy_cache .ruff_cache .pytest_cache
+
+$(BIN)/python:
+	sh tests/make_venv.sh $(PYTHON) $(VENV)
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml sdk_exporter/pyproject.toml
+	$(BIN)/python -m pip install -q -e ./sdk_exporter -e '.[embedded,demo]'
+	touch $@
+
+$(VENV)/.test: $(BIN)/python pyproject.toml sdk_exporter/pyproject.toml
+	$(BIN)/python -m pip install -q -e './sdk_exporter[auto]' -e '.[test]'
+	touch $@ $(VENV)/.demo

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Fetches what the tests need and pip does not have: the ClickHouse server library (npm) and a browser (the system's
+# package manager). What cannot be had is said; the tests that need it are then skipped by name.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+
+LIBRARY=@chdb/lib-linux-x64-gnu@26.7.3-stable.1   # ClickHouse 26.7 as a shared library; Node is not needed to run it
+
+note() { echo "parts: $*" >&2; }
+
+if [ -f node_modules/@chdb/lib-linux-x64-gnu/libchdb.so ] || [ -n "${CLICKHOUSE_LIBCHDB:-}" ]; then
+    :
+elif [ "$(uname -s)-$(uname -m)" != Linux-x86_64 ]; then
+    note "no ClickHouse server library for $(uname -s) $(uname -m): the tests against a server are skipped"
+elif ! command -v npm >/dev/null 2>&1; then
+    note "npm is missing: the tests against a ClickHouse server are skipped"
+else
+    note "fetching the ClickHouse server library (180 MB)"
+    npm install --no-save --no-audit --no-fund --silent "$LIBRARY" ||
+        note "npm could not fetch $LIBRARY: the tests against a ClickHouse server are skipped"
+fi
+
+browser() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
+if [ -n "$(browser)" ] && command -v chromedriver >/dev/null 2>&1; then
+    :
+elif [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    note "installing chromium and its driver"
+    { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q chromium chromium-driver; } >/dev/null 2>&1 ||
+        note "apt-get could not install chromium: the browser tests are skipped"
+else
+    note "no chromium with chromedriver, and no right to install it: the browser tests are skipped"
+fi
+exit 0
