@@ -6,8 +6,11 @@ lower-case hex.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Union
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from enum import Enum
+from typing import Any, Union
 
 AttributeValue = Union[str, bool, int, float, "list[AttributeValue]", "dict[str, AttributeValue]", None]
 Attributes = dict[str, AttributeValue]
@@ -55,3 +58,36 @@ class SpanRow:
     events: list[SpanEvent] = field(default_factory=list)
     links: list[SpanLink] = field(default_factory=list)
     scope: str = ""
+
+
+def json_text(value: object) -> str:
+    """A value as the JSON text that a column holds. 64-bit integers stay exact, non-ASCII stays readable."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def span_row(record: Mapping[str, Any]) -> SpanRow:
+    """A SpanRow from a record of `SELECT {SPAN_COLUMNS} FROM spans`, equal to the one that was stored."""
+    return SpanRow(
+        **{
+            **{name: record[name] for name in _SPAN_FIELDS},
+            "attributes": json.loads(record["attributes"]),
+            "resource": json.loads(record["resource"]),
+            "events": [SpanEvent(**event) for event in json.loads(record["events"])],
+            "links": [SpanLink(**link) for link in json.loads(record["links"])],
+        }
+    )
+
+
+_SPAN_FIELDS = tuple(field.name for field in fields(SpanRow))
+SPAN_COLUMNS = ", ".join(_SPAN_FIELDS)
+"""The columns that `span_row` reads, for a SELECT."""
