@@ -1,17 +1,667 @@
-"""Secrets out of text, before it leaves the worker and again on the server."""
+"""Secrets out of text, before it leaves the worker and again on the server.
+
+Three layers, each gated by a plain substring test so that ordinary text costs little: provider tokens by their public
+prefix (`TOKEN_RULES`, an example beside each), structures that carry a secret in a known place (URL user info,
+Authorization, cookies, PEM, curl), and key=value pairs judged by the key's name and the value's looks. Every pattern is
+bounded and anchored on a literal, so time is linear in the text. Standard library only: this runs in other people's
+images.
+
+The rule that keeps a cut secret from leaking: redact first, cut afterwards (`bounds.py`).
+`redact(redact(x)) == redact(x)`.
+"""
 
 from __future__ import annotations
 
+import bisect
+import math
 import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
 
 from sdk_exporter.contract import REDACTED
 
-_FIRST_CUT = re.compile(r"(?:hf_|sk-|gh[pousr]_|rpa_)[A-Za-z0-9_-]{16,}")
+Span = tuple[int, int]
+
+_JUDGED_CHARACTERS: Final = 160
+"""A value is judged by its head: entropy of an unbounded value would make the whole quadratic."""
 
 
-def redact(text: str, *, truncated: bool = False) -> str:
+@dataclass(frozen=True, slots=True)
+class TokenRule:
+    """A provider's token. `marker` must be in the text before `pattern` is tried.
+
+    `example` is a shape, filled with random characters by the tests: `{n}` letters and digits, `{h:n}` hex, `{u:n}`
+    capitals and digits, `{d:n}` digits. No real-looking token is written anywhere.
+    """
+
+    kind: str
+    marker: str
+    pattern: re.Pattern[str]
+    example: str
+    whole_word: bool = False
+
+
+def _rule(kind: str, marker: str, pattern: str, example: str, *, whole_word: bool = False) -> TokenRule:
+    return TokenRule(kind, marker, re.compile(pattern), example, whole_word)
+
+
+_WORD_BEFORE: Final = re.compile(r"(?:\\[nrt]|%[2-7][0-9A-Fa-f]|[^A-Za-z0-9])\Z")
+"""What ends a word in front of a token: an escaped newline and a URL-quoted character too. Looked at after a match, so
+that the pattern itself begins with its literal, which the engine finds fast."""
+
+TOKEN_RULES: Final[tuple[TokenRule, ...]] = (
+    # model hubs and inference services
+    _rule("hugging_face", "hf_", r"hf_[A-Za-z0-9]{20,}", "hf_{34}"),
+    _rule("hugging_face_org", "api_org_", r"api_org_[A-Za-z0-9]{20,}", "api_org_{34}"),
+    _rule("openai", "sk-", r"sk-(?:[A-Za-z0-9]{2,12}-){1,3}[A-Za-z0-9_-]{16,}", "sk-proj-{48}"),
+    _rule("openai_legacy", "sk-", r"sk-[A-Za-z0-9]{24,}", "sk-{48}", whole_word=True),
+    _rule("runpod", "rpa_", r"rpa_[A-Za-z0-9]{24,}", "rpa_{u:44}"),
+    _rule("replicate", "r8_", r"r8_[A-Za-z0-9]{24,}", "r8_{37}", whole_word=True),
+    _rule("groq", "gsk_", r"gsk_[A-Za-z0-9]{30,}", "gsk_{52}"),
+    _rule("nvidia", "nvapi-", r"nvapi-[A-Za-z0-9_-]{30,}", "nvapi-{64}"),
+    _rule("perplexity", "pplx-", r"pplx-[A-Za-z0-9]{24,}", "pplx-{48}"),
+    _rule("xai", "xai-", r"xai-[A-Za-z0-9]{30,}", "xai-{80}"),
+    _rule("fireworks", "fw_", r"fw_[A-Za-z0-9]{20,}", "fw_{24}", whole_word=True),
+    _rule("together", "tgp_v", r"tgp_v\d_[A-Za-z0-9_-]{30,}", "tgp_v1_{43}"),
+    _rule("cerebras", "csk-", r"csk-[A-Za-z0-9]{30,}", "csk-{48}", whole_word=True),
+    _rule("jina", "jina_", r"jina_[A-Za-z0-9_-]{40,}", "jina_{60}", whole_word=True),
+    _rule("tavily", "tvly-", r"tvly-(?:[a-z]{2,6}-)?[A-Za-z0-9]{24,}", "tvly-{32}", whole_word=True),
+    _rule("wandb", "wandb_v", r"wandb_v\d_[A-Za-z0-9_]{30,}", "wandb_v1_{77}"),
+    _rule("langsmith", "lsv2_", r"lsv2_[a-z]{2}_[0-9a-f_]{30,}", "lsv2_pt_{h:32}_{h:10}"),
+    _rule("pinecone", "pcsk_", r"pcsk_[A-Za-z0-9_]{30,}", "pcsk_{60}"),
+    _rule("modal", "a", r"a[ks]-[A-Za-z0-9]{22}(?![A-Za-z0-9-])", "as-{22}", whole_word=True),
+    _rule("e2b", "e2b_", r"e2b_[0-9a-f]{32,}", "e2b_{h:40}", whole_word=True),
+    # code hosts and package registries
+    _rule("github", "gh", r"gh[pousr]_[A-Za-z0-9]{20,}", "ghp_{36}"),
+    _rule("github_fine", "github_pat_", r"github_pat_[A-Za-z0-9_]{20,}", "github_pat_{22}_{59}"),
+    _rule(
+        "gitlab",
+        "gl",
+        r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent|imt|oas)-[A-Za-z0-9_-]{16,}(?:\.[0-9a-z]{2,16}){0,3}",
+        "glpat-{20}",
+        whole_word=True,
+    ),
+    _rule("npm", "npm_", r"npm_[A-Za-z0-9]{30,}", "npm_{36}"),
+    _rule("pypi", "pypi-", r"pypi-[A-Za-z0-9_-]{40,}", "pypi-AgEIcHlwaS5vcmc{80}"),
+    _rule("docker", "dckr_", r"dckr_[po]at_[A-Za-z0-9_-]{20,}", "dckr_pat_{27}"),
+    _rule("atlassian", "ATATT3", r"ATATT3[A-Za-z0-9_=-]{40,}", "ATATT3{180}"),
+    _rule("bitbucket", "ATBB", r"ATBB[A-Za-z0-9]{28,}", "ATBB{32}", whole_word=True),
+    _rule("rubygems", "rubygems_", r"rubygems_[0-9a-f]{40,}", "rubygems_{h:48}"),
+    _rule("sonar", "sq", r"sq[apu]_[0-9a-f]{40}", "squ_{h:40}", whole_word=True),
+    _rule("buildkite", "bkua_", r"bkua_[0-9a-f]{40}", "bkua_{h:40}"),
+    _rule("circleci", "CCIPAT_", r"CCIPAT_[A-Za-z0-9_]{30,}", "CCIPAT_{22}_{h:40}"),
+    # clouds
+    _rule(
+        "aws_key",
+        "A",
+        r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])",
+        "AKIA{u:16}",
+        whole_word=True,
+    ),
+    _rule("aws_session", "IQoJ", r"IQoJb3JpZ2lu[A-Za-z0-9+/=%]{60,}", "IQoJb3JpZ2lu{300}"),
+    _rule("google_key", "AIza", r"AIza[A-Za-z0-9_-]{30,}", "AIzaSy{33}"),
+    _rule("google_oauth", "ya29.", r"ya29\.[A-Za-z0-9_-]{30,}", "ya29.{120}", whole_word=True),
+    _rule("google_client", "GOCSPX-", r"GOCSPX-[A-Za-z0-9_-]{20,}", "GOCSPX-{28}"),
+    _rule(
+        "azure_client",
+        "Q~",
+        r"(?:(?<![A-Za-z0-9_.~-])|(?<=\\n))[A-Za-z0-9_.~-]{3}\dQ~[A-Za-z0-9_.~-]{30,40}",
+        "{3}8Q~{34}",
+    ),
+    _rule("alibaba", "LTAI", r"LTAI[A-Za-z0-9]{12,}(?![A-Za-z0-9])", "LTAI{20}", whole_word=True),
+    _rule("tencent", "AKID", r"AKID[A-Za-z0-9]{28,}", "AKID{32}", whole_word=True),
+    _rule("digital_ocean", "do", r"do[opr]_v1_[0-9a-f]{32,}", "dop_v1_{h:64}"),
+    _rule("databricks", "dapi", r"dapi[0-9a-f]{32}(?:-\d)?", "dapi{h:32}"),
+    _rule("heroku", "HRKU-", r"HRKU-[A-Za-z0-9_-]{30,}", "HRKU-{60}"),
+    _rule("fly", "fm2_", r"fm2_[A-Za-z0-9+/=_-]{40,}", "fm2_{100}", whole_word=True),
+    _rule("netlify", "nfp_", r"nfp_[A-Za-z0-9]{30,}", "nfp_{36}", whole_word=True),
+    _rule("vercel", "vc", r"vc[pikr]_[A-Za-z0-9]{24,}", "vcp_{40}", whole_word=True),
+    _rule("supabase", "sb", r"sb(?:p|_secret|_publishable)_[A-Za-z0-9_]{20,}", "sbp_{h:40}", whole_word=True),
+    _rule("planetscale", "pscale_", r"pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.=-]{30,}", "pscale_tkn_{43}"),
+    _rule("pulumi", "pul-", r"pul-[0-9a-f]{40}", "pul-{h:40}"),
+    _rule("terraform", ".atlasv1.", r"[A-Za-z0-9]{10,20}\.atlasv1\.[A-Za-z0-9_-]{40,}", "{14}.atlasv1.{67}"),
+    # secret stores, observability, networks
+    _rule("vault", "hv", r"hv[sbr]\.[A-Za-z0-9_-]{20,}", "hvs.{90}", whole_word=True),
+    _rule("doppler", "dp.", r"dp\.(?:pt|st|ct|sa|scim|audit)\.[A-Za-z0-9._-]{20,}", "dp.pt.{43}", whole_word=True),
+    _rule(
+        "infisical",
+        "st.",
+        r"st\.[0-9a-f]{24}\.[0-9a-f]{24,}\.[0-9a-f]{24,}",
+        "st.{h:24}.{h:32}.{h:32}",
+        whole_word=True,
+    ),
+    _rule("one_password", "ops_eyJ", r"ops_eyJ[A-Za-z0-9_=-]{100,}", "ops_eyJ{300}"),
+    _rule("age", "AGE-SECRET", r"AGE-SECRET-KEY-1[A-Z0-9]{40,}", "AGE-SECRET-KEY-1{u:58}"),
+    _rule("tailscale", "tskey-", r"tskey-[a-z]+-[A-Za-z0-9-]{20,}", "tskey-auth-{17}-{32}"),
+    _rule("grafana", "gl", r"gls?[ac]_[A-Za-z0-9_+/=]{30,}", "glsa_{32}_{h:8}"),
+    _rule("new_relic", "NRAK-", r"NRAK-[A-Z0-9]{20,}", "NRAK-{u:27}"),
+    _rule("sentry", "sntry", r"sntry[su]_[A-Za-z0-9+/=_]{30,}", "sntrys_{120}"),
+    _rule("logfire", "pylf_v", r"pylf_v\d_[a-z]{2,8}_[A-Za-z0-9]{20,}", "pylf_v1_us_{43}"),
+    _rule("prefect", "pn", r"pn[ub]_[A-Za-z0-9]{30,}", "pnu_{36}", whole_word=True),
+    # payment, mail, chat, work
+    _rule(
+        "live_test_key",
+        "_",
+        r"[a-z]{2,12}_(?:live|test|prod)_[A-Za-z0-9]{16,}",
+        "rk_live_{24}",
+        whole_word=True,
+    ),
+    _rule("sk_underscore", "sk_", r"sk_[A-Za-z0-9]{32,}", "sk_{h:48}", whole_word=True),
+    _rule("webhook_secret", "whsec_", r"whsec_[A-Za-z0-9+/]{16,}={0,2}", "whsec_{32}"),
+    _rule("square", "sq0", r"sq0[a-z]{3}-[A-Za-z0-9_-]{22,}", "sq0atp-{22}"),
+    _rule("sendgrid", "SG.", r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}", "SG.{22}.{43}"),
+    _rule("mailgun", "key-", r"key-[0-9a-f]{32}(?![0-9a-f])", "key-{h:32}", whole_word=True),
+    _rule("mailchimp", "-us", r"[0-9a-f]{32}-us\d{1,2}(?![A-Za-z0-9])", "{h:32}-us14", whole_word=True),
+    _rule("twilio", "SK", r"SK[0-9a-f]{32}(?![A-Za-z0-9])", "SK{h:32}", whole_word=True),
+    _rule("slack", "xox", r"xox[abceoprs]-[A-Za-z0-9.-]{10,}", "xoxb-{d:12}-{d:12}-{24}"),
+    _rule("slack_app", "xapp-", r"xapp-\d-[A-Za-z0-9-]{20,}", "xapp-1-{u:11}-{d:13}-{h:64}"),
+    _rule("slack_hook", "hooks.slack.com", r"(?<=hooks\.slack\.com/services/)[A-Za-z0-9/]{20,}", ""),
+    _rule("discord_hook", "/webhooks/", r"(?<=/webhooks/)\d{15,21}/[A-Za-z0-9_-]{40,}", ""),
+    _rule(
+        "discord_bot",
+        ".",
+        r"(?:(?<![A-Za-z0-9_.-])|(?<=\\n))[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{25,}",
+        "MT{24}.{6}.{38}",
+    ),
+    _rule("telegram", ":AA", r"(?<![0-9])\d{8,12}:AA[A-Za-z0-9_-]{30,}", "{d:10}:AA{33}"),
+    _rule("notion", "ntn_", r"ntn_[A-Za-z0-9]{30,}", "ntn_{46}", whole_word=True),
+    _rule("linear", "lin_", r"lin_(?:api|oauth)_[A-Za-z0-9]{24,}", "lin_api_{40}"),
+    _rule("shopify", "shp", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}", "shpat_{h:32}"),
+    _rule("postman", "PMAK-", r"PMAK-[0-9a-f-]{40,}", "PMAK-{h:24}-{h:34}"),
+    _rule("figma", "figd_", r"figd_[A-Za-z0-9_-]{30,}", "figd_{40}"),
+    _rule("airtable", "pat", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}", "pat{14}.{h:64}", whole_word=True),
+    _rule(
+        "hubspot", "pat-", r"pat-[a-z]{2}\d-[0-9a-f-]{30,}", "pat-na1-{h:8}-{h:4}-{h:4}-{h:4}-{h:12}", whole_word=True
+    ),
+    _rule("mapbox", "sk.eyJ", r"sk\.eyJ[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{10,}", "sk.eyJ{60}.{22}", whole_word=True),
+    _rule(
+        "jwt",
+        "eyJ",
+        # A left boundary, or an escaped newline, `=` or blank in front: without it one long run restarts everywhere.
+        r"(?:(?<![A-Za-z0-9_-])|(?<=\\n)|(?<=%3D)|(?<=%20))"
+        r"eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}(?:\.[A-Za-z0-9_-]{0,2048})?",
+        "eyJhbGciOiJIUzI1NiJ9.eyJ{60}.{43}",
+    ),
+)
+
+_OPEN_TOKEN: Final = re.compile(
+    r"(?:hf_|api_org_|sk-|sk_|gh[pousr]_|github_pat_|gl(?:pat|dt|rt)-|rpa_|xox[a-z]-|xapp-|npm_|pypi-|r8_|gsk_|dapi|"
+    r"hvs\.|SG\.|do[opr]_v1_|dp\.pt\.|pplx-|xai-|nvapi-|lsv2_|pcsk_|tskey-|gls?[ac]_|NRAK-|ntn_|lin_api_|shpat_|PMAK-|"
+    r"sbp_|pul-|AGE-SECRET-KEY-1|fw_|pylf_v1_|wandb_v1_|whsec_|dckr_pat_|figd_|tgp_v1_|GOCSPX-|ya29\.|AIza|AKIA|ASIA|"
+    r"eyJ|IQoJ)[A-Za-z0-9_.+/=-]{0,4096}\Z"
+    r"|(?<=/webhooks/)[\w/-]{0,200}\Z|(?<=/services/)[\w/]{0,200}\Z"
+    r"|(?<![A-Za-z0-9])[MNO][A-Za-z0-9_-]{22,28}\.[\w.-]{0,60}\Z|\d{8,12}:AA[\w-]{0,40}\Z"
+    r"|(?<![A-Za-z0-9])SK[0-9a-f]{6,}\Z"
+)
+"""A token that the text's end cuts off: its prefix with no minimum length."""
+_OPEN_URL_PASSWORD: Final = re.compile(r"://[^\s:/@]{0,128}:([^\s@]{1,512})\Z")
+_OPEN_REGION_CHARACTERS: Final = 5_000
+
+_ANSI: Final = re.compile(r"\x1b(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\))")
+_LOWER_WORD: Final = re.compile(r"[a-z_0-9.-]+\Z")
+
+
+# ------------------------------------------------------------------------------------------------ looks of a value
+
+
+def _entropy(text: str) -> float:
+    size = len(text)
+    return -sum((share := text.count(c) / size) * math.log2(share) for c in set(text)) if size else 0.0
+
+
+_WORDS: Final = re.compile(r"[a-z]+(?:[_./-][a-z0-9]+)+\Z|[A-Z]+(?:_[A-Z0-9]+)+\Z")
+
+
+def _looks_random(value: str) -> bool:
+    """Looks like key material: long enough, mixed, and neither words nor an identifier."""
+    if len(value) < 12:
+        return False
+    value = value[:_JUDGED_CHARACTERS]
+    if "(" in value:
+        return False
+    digits = sum(c.isdigit() for c in value)
+    letters = sum(c.isalpha() for c in value)
+    if digits >= 3 and letters >= 3 and _entropy(value) > 2.6:
+        return not _WORDS.match(value)
+    return (
+        letters >= 20
+        and _entropy(value) > 3.8
+        and any(c.isupper() for c in value[1:])
+        and any(c.islower() for c in value)
+        and "_" not in value
+        and "." not in value
+    )
+
+
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(?:\.[A-Za-z_][A-Za-z_0-9]*)*(?:[\[(].*)?\Z")
+_CALL_OR_NAME: Final = re.compile(r"[a-z_]+(?:[.(\[].*)?\Z")
+
+_PLACEHOLDER: Final = re.compile(
+    r"(?i)(?:none|null|nil|true|false|undefined|unset|empty|missing|required|optional|str|string|int|bytes|env|not|is|a"
+    r"|an|the|was|has|must|default|bearer|basic|disabled|enabled|self|\d{1,5}|\*+.*|x{3,}|\.{2,}.*|<.*|\[.*|\(.*|\{.*"
+    r"|\$.*|%\(.*|your[_-].*|-+)\Z"
+)
+"""Values that stand for a secret but are none."""
+
+
+# ------------------------------------------------------------------------------------------------- key=value pairs
+
+_KEYWORD: Final = re.compile(
+    r"(?=[tspackdj_?&-])(?:token|secret|passw|passphrase|pwd|api[_-]?key|apikey|access[_-]?key|private[_-]?key"
+    r"|account[_-]?key|auth[_-]?key|[_-]key(?![a-z])|accesskey|subscription-key|key-data|credential|authorization"
+    r"|auth\b|cookie|sessionid|phpsessid|jwt|signature|\bsig=|[?&](?:key|auth|code)=|\bpat\b|\bkey=)"
+)
+_NAME_BEFORE: Final = re.compile(r"[A-Za-z0-9_.-]{0,64}")
+_NAME_AFTER: Final = re.compile(r"[A-Za-z0-9_-]{0,48}")
+_SEPARATOR: Final = re.compile(
+    # closing quote of the key (plain, escaped, HTML), the separator, the opening quote of the value
+    r"(?P<after>(?:\\{0,7}[\"'`”]|&quot;|&#39;)?)\]?[ \t]{0,32}"
+    r"(?:(?P<sign>=>|:=|[:=]|%3[Dd]|%3[Aa]|>|,(?=\s?\\{0,3}[\"'])|\t|│|,(?=[^\s,]{6,256}$)|[ \t](?=[^\s=:]{6,}))"
+    r"[ \t]{0,32})(?P<quote>(?:b?\\{0,7}[\"'`“]|&quot;|&#39;)?)",
+    re.M,
+)
+_BARE_VALUE: Final = re.compile(r"[^\s\"'`,;|&<>\\\]})\x00│“”]{1,4096}")
+_SCHEME: Final = re.compile(r"(?i)(?:bearer|basic|token|apikey|api-token|api-key|negotiate|digest)(?:[ +]|%20)+")
+_DIGEST_PART: Final = re.compile(r'(?:response|nonce|cnonce)="([^"\n]{6,})"')
+_COOKIE_PART: Final = re.compile(r"[^=;\s]{1,80}=([^;\s'\"]{12,})")
+
+_HARMLESS_NAME: Final = re.compile(
+    r"(?i)tokeniz|token(?:s|_?ids?|_type.*|_count|_usage|_budget|_indices|_source|_url|_uri|_endpoint|_limit|_healing"
+    r"|_cache|_error.*|s_.*|_class|_len.*)\Z"
+    r"|(?:bos|eos|pad|unk|mask|cls|sep|bot|eot|special|next|stop|image|img|start|end|page|max|num|total|cached|prompt"
+    r"|completion|seen|new|added|unknown|invalid|unexpected|expected)_?token|next_page_token"
+    r"|(?:public|cache|partition|primary|foreign|sort|idempotency|compile|row|shard|registry|prefix_cache|parent|host"
+    r"|lora|config)[_-]?key|key_?(?:error|name|path|file|frame|point|type|len|size|space|word|value|board|role|id|s)\Z"
+    r"|secret_?(?:name|id|ref|version|arn)|auth_?(?:type|required|mode|method|or|ority|ored)(?![a-z])"
+    r"|password_?(?:field|reset|file|hint|policy)|\bcookie-cutter|x-amz-id|session_(?:start|id)"
+    r"|signature_?(?:def|method|version|algo)|_required\Z|_mode\Z|_type\Z|_source\Z|_enabled\Z|_at\Z|_file\Z|_path\Z"
+    r"|_dir\Z|_url\Z|_count\Z|_log\Z|expires|SharedAccessKeyName|SignedHeaders|X-Amz-Date"
+)
+"""Names that hold a keyword and no secret: a 40-hex value is a commit after `revision=`."""
+_STRONG_NAME: Final = re.compile(
+    r"(?i)passw|passphrase|pwd|secret|api[_-]?key|apikey|access[_-]?key|private[_-]?key|account[_-]?key|auth[_-]?key"
+    r"|accesskey|subscription-key|key-data|[a-z0-9_-]token\Z|^token\Z|_key\Z|jwt|authorization|cred|\A_auth\Z|cookie"
+    r"|sessionid|phpsessid|signature\Z|\bsig\Z|^pat\Z"
+)
+_NAMED_SECRET: Final = re.compile(r"(?i)passw|passphrase|pwd|secret")
+_LETTERS: Final = re.compile(r"[A-Za-z]+\Z")
+_ASCII_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+
+
+def _lower(text: str) -> str:
+    """`text` in lower case with the same offsets (some characters grow when lowered)."""
+    lowered = text.lower()
+    return lowered if len(lowered) == len(text) else text.translate(_ASCII_LOWER)
+
+
+class _Pairs:
+    """One walk over the text's key=value pairs. Holds the end of the unquoted value scanned last: one scan then serves
+    every keyword inside it, which keeps `sig=sig=sig=` linear."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.lowered = text, _lower(text)
+        self._bare_start = self._bare_end = -1
+
+    def spans(self) -> Iterator[Span]:
+        position = 0
+        while match := _KEYWORD.search(self.lowered, position):
+            position = match.end()
+            found, position = self._pair(match, position)
+            yield from found
+
+    def _pair(self, keyword: re.Match[str], position: int) -> tuple[list[Span], int]:
+        """Secrets of the pair whose key holds `keyword`, and where to go on."""
+        text = self.text
+        before = _NAME_BEFORE.match(text[max(0, keyword.start() - 64) : keyword.start()][::-1])
+        after = _NAME_AFTER.match(text, keyword.end())
+        lead = before.group()[::-1] if before else ""
+        name = (lead + keyword.group() + (after.group() if after else "")).strip("?&=.-: ")
+        name_end = keyword.end() - 1 if keyword.group().endswith("=") else (after.end() if after else keyword.end())
+        separator = _SEPARATOR.match(text, name_end)
+        if not separator:
+            return [], position
+        if _HARMLESS_NAME.search(name):
+            return [], max(position, name_end)
+        start, sign, quote = separator.end(), separator["sign"], separator["quote"]
+        end = self._quoted_end(start, quote) if quote else self._bare(start)
+        scheme = _SCHEME.match(text, start, min(len(text), start + 40))
+        if scheme and ("auth" in name.lower() or sign in ("=", ":", ",")):
+            start = scheme.end()
+            if "igest" in scheme.group():
+                end = self._line_end(start)
+                return [_shifted(m.span(1), start) for m in _DIGEST_PART.finditer(text[start:end])], end
+            end = self._bare(start)
+        if "cookie" in name.lower() and sign in (":", "=") and not quote and not text.startswith(("{", "["), start):
+            end = self._line_end(start)
+            return [_shifted(m.span(1), start) for m in _COOKIE_PART.finditer(text[start:end])], end
+        if not quote:
+            end = start + len(text[start:end].rstrip(".:"))
+        if start < end and _is_secret(name, text[start:end], lead=lead, sign=sign, quoted=bool(quote)):
+            return [(start, end)], end
+        return [], position
+
+    def _quoted_end(self, start: int, quote: str) -> int:
+        entity = quote.startswith("&")
+        close = quote if entity else {"“": "”"}.get(quote[-1:], quote[-1:])
+        if not entity and quote.strip("b").startswith("\\"):
+            close = quote.strip("b")
+        end = self.text.find(close, start, start + 8192)
+        newline = self.text.find("\n", start, start + 8192)
+        if end < 0 or (0 <= newline < end and "PRIVATE" not in self.text[start : start + 60]):
+            return self._bare(start)
+        return end
+
+    def _bare(self, start: int) -> int:
+        if not self._bare_start <= start < self._bare_end:
+            match = _BARE_VALUE.match(self.text, start)
+            self._bare_start, self._bare_end = start, (match.end() if match else start)
+        return self._bare_end
+
+    def _line_end(self, start: int) -> int:
+        end = self.text.find("\n", start)
+        return end if end >= 0 else len(self.text)
+
+
+def _shifted(span: Span, by: int) -> Span:
+    return span[0] + by, span[1] + by
+
+
+def _is_secret(name: str, value: str, *, lead: str, sign: str, quoted: bool) -> bool:
+    """Whether the value under this key is a secret: by the key's name, the kind of separator and the value's looks."""
+    if not value or _PLACEHOLDER.match(value[:256]) or value.startswith("-----BEGIN"):
+        return False
+    value = value[:256]
+    low = name.lower()
+    strong = bool(_STRONG_NAME.search(name))
+    tight = not (sign.strip() == "" or sign in (",", ">", "│"))
+    password = "passw" in low
+    if _looks_random(value):
+        return strong or tight
+    if not strong or len(value) < 6:
+        return False
+    has_digit = any(c.isdigit() for c in value)
+    identifier = bool(_IDENTIFIER.match(value))
+    if quoted and tight:
+        if not _NAMED_SECRET.search(name) and _LETTERS.match(value):
+            return False  # `"output_token": "NextToken"`: a word under a key that is no password
+        if low == value.lower():
+            return False  # `cookie = "cookie"`: a name of itself
+        plain = low != "token" and not (identifier and ("_" in value or "." in value)) and " " not in value.strip()
+        return plain or (password and "***" not in value and has_digit)
+    if tight:
+        named_for_it = name.isupper() or password or "pwd" in low or "secret" in low
+        call = identifier and ("(" in value or "[" in value)
+        path_or_code = call or _CALL_OR_NAME.match(value) or value.startswith(("/", "os.", "self."))
+        if named_for_it and not path_or_code:
+            return True
+        if name.isupper() and sign == "=" and len(value) >= 8 and not value.startswith(("/", "<", "[")):
+            return True
+        return password and sign == "=" and has_digit
+    if sign == ">":
+        return password and has_digit
+    return len(value) >= 8 and (password or "--" in lead) and has_digit
+
+
+# ------------------------------------------------------------------------------------------------------ structures
+
+_URL_USER: Final = re.compile(r"://([^\s:/@\"'\[<]{0,128}):([^\s@\"'<>]{1,512})@(?=[\w\[.-])")
+_URL_BARE: Final = re.compile(r"://([^\s:/@\"'<]{20,400})@(?=[\w.-])")
+_MASKED: Final = re.compile(r"[*x]+\Z|\$|<|\[REDACTED")
+_BEARER: Final = re.compile(r"(?i)\b(?:bearer|basic)(?:[ +]|%20)+([A-Za-z0-9._~+/=%-]{12,4096})")
+
+_SHELL_RULES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
+    ("curl", re.compile(r"(?:-u|--user)[ =]?[\"']?([^\s:\"'$<]{0,80}):([^\s\"']{4,256})")),
+    ("curl", re.compile(r"curl[^\n]{0,200}? -b ['\"]?([^'\"\n]{8,})")),
+    (
+        " -",
+        re.compile(r"(?:docker login[^\n]{0,120}? -p |sshpass -p ?|redis-cli[^\n]{0,120}? -a )[\"']?([^\s\"']{4,256})"),
+    ),
+    (
+        "value:",  # Kubernetes: `- name: X_TOKEN` and `value: …` on the next line
+        re.compile(
+            r"(?i)name:[ \t]*[\"']?[\w-]{0,64}(?:token|secret|passw|key|credential|jwt)[\w-]{0,40}[\"']?[ \t]*\r?\n"
+            r"[ \t]*value:[ \t]*[\"']?([^\s\"']{6,4096})"
+        ),
+    ),
+    ("password '", re.compile(r"(?i)(?:with|identified by) password '([^'\n]{4,200})'")),
+)
+"""(what the lower-cased text must hold, pattern whose last group is the secret)."""
+_STANDS_FOR_IT: Final = re.compile(r"[$<{*]|\[REDACTED")
+_PROSE: Final = re.compile(r"(?i)(?:password|token|key|secret)(?: is|:)(?: |: )\s?([^\s,;]{10,512})")
+
+
+def _structure_spans(text: str, lowered: str) -> Iterator[Span]:
+    if "://" in text:
+        yield from (m.span(2) for m in _URL_USER.finditer(text) if not _MASKED.match(m[2]))
+        yield from (m.span(1) for m in _URL_BARE.finditer(text) if _looks_random(m[1]))
+    if "bearer" in lowered or "basic" in lowered:
+        yield from (m.span(1) for m in _BEARER.finditer(text) if _looks_random(m[1]))
+    for needed, pattern in _SHELL_RULES:
+        if needed in lowered:
+            for match in pattern.finditer(text):
+                last = match.lastindex or 0
+                if not _STANDS_FOR_IT.match(match[last]):
+                    yield match.span(last)
+    if " is " in lowered or " is: " in lowered:
+        yield from (m.span(1) for m in _PROSE.finditer(text) if _looks_random(m[1]))
+
+
+_PEM_BEGIN: Final = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_PEM_END: Final = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_PEM_LINE: Final = re.compile(r"(?:\\+n|\r?\n)[ \t]{0,40}[A-Za-z0-9+/=]{0,80}(?=\\|\r?\n|\Z)")
+_PEM_HEADLESS: Final = re.compile(r"(?:[A-Za-z0-9+/=]{0,76}(?:\\n|\r?\n)){1,200}")
+_PEM_CHARACTERS: Final = 16_384
+
+
+def _pem_spans(text: str, *, truncated: bool) -> Iterator[Span]:
+    """Bodies of private keys; the markers stay, so that a reader sees what was there."""
+    position = 0
+    if truncated:
+        end = _PEM_END.search(text)
+        if end and not _PEM_BEGIN.search(text, 0, end.start()):
+            yield 0, end.start()
+            position = end.end()
+        elif (head := _PEM_HEADLESS.match(text)) and head.end() > 60:
+            yield 0, head.end()
+    next_end: re.Match[str] | None = None
+    ended = False  # no END marker is left: searching again for every BEGIN would be quadratic
+    while begin := _PEM_BEGIN.search(text, position):
+        if not ended and (next_end is None or next_end.start() < begin.end()):
+            next_end = _PEM_END.search(text, begin.end())
+            ended = next_end is None
+        another = text.find("-----BEGIN", begin.end(), begin.end() + _PEM_CHARACTERS)
+        if (
+            next_end
+            and not ended
+            and next_end.start() - begin.end() <= _PEM_CHARACTERS
+            and not begin.end() <= another < next_end.start()
+        ):
+            yield begin.end(), next_end.start()
+            position = next_end.end()
+            continue
+        finish = begin.end()
+        while (line := _PEM_LINE.match(text, finish)) and line.end() > finish:
+            finish = line.end()
+        yield begin.end(), finish
+        position = max(finish, begin.end())
+
+
+# ----------------------------------------------------------------------------------------------------------- whole
+
+
+def _token_spans(text: str) -> Iterator[Span]:
+    for rule in TOKEN_RULES:
+        if rule.marker not in text:
+            continue
+        for match in rule.pattern.finditer(text):
+            if (
+                rule.whole_word
+                and match.start()
+                and not _WORD_BEFORE.search(text, max(0, match.start() - 3), match.start())
+            ):
+                continue
+            head = match.group()[:_JUDGED_CHARACTERS]
+            words = _LOWER_WORD.match(head) and not (any(c.isdigit() for c in head) and _entropy(head) > 3.0)
+            if not words:
+                yield match.span()
+
+
+def _open_end_spans(text: str) -> Iterator[Span]:
+    """The last token of a text that does not end in a newline may be half a secret."""
+    if match := _OPEN_TOKEN.search(text, max(0, len(text) - _OPEN_REGION_CHARACTERS)):
+        yield match.span()
+    match = _OPEN_URL_PASSWORD.search(text, max(0, len(text) - 700))
+    if match and not re.match(r"\d{1,5}(?:/|\Z)", match[1]) and not _MASKED.match(match[1]):
+        yield match.span(1)
+
+
+def _head_span(text: str) -> Span:
+    """The first line of a text that begins in the middle of a stream: it may begin inside a secret."""
+    newline = text.find("\n", 0, 8192)
+    if newline >= 0:
+        return 0, newline
+    word = re.match(r"\S{0,8192}", text)
+    return 0, word.end() if word else 0
+
+
+def _spans(text: str, *, truncated: bool, open_end: bool) -> list[Span]:
+    found: list[Span] = []
+    if truncated or "PRIVATE KEY" in text:
+        found += _pem_spans(text, truncated=truncated)
+    found += _token_spans(text)
+    pairs = _Pairs(text)
+    found += _structure_spans(text, pairs.lowered)
+    found += pairs.spans()
+    if open_end:
+        found += _open_end_spans(text)
+    if truncated:
+        found.append(_head_span(text))
+    return [span for span in found if span[0] < span[1]]
+
+
+def _without_ansi(text: str) -> tuple[str, Callable[[int], int]]:
+    """`text` without escape sequences, and the map from its offsets to those of `text`."""
+    parts: list[str] = []
+    plain_starts: list[int] = []
+    offsets: list[int] = []
+    position = size = 0
+    for match in _ANSI.finditer(text):
+        if match.start() > position:
+            parts.append(text[position : match.start()])
+            plain_starts.append(size)
+            offsets.append(position)
+            size += match.start() - position
+        position = match.end()
+    parts.append(text[position:])
+    plain_starts.append(size)
+    offsets.append(position)
+
+    def original(index: int) -> int:
+        place = bisect.bisect_right(plain_starts, index) - 1
+        return offsets[place] + index - plain_starts[place]
+
+    return "".join(parts), original
+
+
+def redact(text: str, *, truncated: bool = False, open_end: bool = False) -> str:
     """`text` with every secret replaced by `[REDACTED]`.
 
-    `truncated`: the text begins in the middle of a stream, so its head may be the rest of a secret.
+    `truncated`: the text begins in the middle of a stream, so its head may be the rest of a secret and goes up to the
+    first newline. `open_end`: the text was taken while its last line was being written. ANSI colours inside a secret do
+    not hide it; the rest of the text keeps its bytes.
     """
-    return _FIRST_CUT.sub(REDACTED, text)
+    if "\x1b" in text:
+        plain, original = _without_ansi(text)
+        spans = [
+            (original(start), original(end - 1) + 1)
+            for start, end in _spans(plain, truncated=truncated, open_end=open_end)
+        ]
+    else:
+        spans = _spans(text, truncated=truncated, open_end=open_end)
+    if not spans:
+        return text
+    spans.sort()
+    out: list[str] = []
+    position = 0
+    for start, end in spans:
+        if end <= position:
+            continue
+        if start >= position:
+            out += [text[position:start], REDACTED]
+        position = end
+    out.append(text[position:])
+    return "".join(out)
+
+
+def count(text: str) -> int:
+    """How many redactions `text` shows."""
+    return text.count(REDACTED)
+
+
+# ------------------------------------------------------------------------------------------- values that we know
+
+
+class KnownValues:
+    """Second layer: values that the worker itself knows as secrets (its environment, mounted secret files).
+
+    Masks every run of text that shares 8 consecutive characters with a known value or an encoding of it (URL-quoted
+    once or twice, hex, base64 at three alignments in both alphabets): a cut, wrapped or partly printed secret goes
+    too. One look-up per character. The pieces stay in this process: never shipped, nor their hashes or lengths.
+    """
+
+    PIECE: Final = 8
+
+    def __init__(self, values: list[str]) -> None:
+        # Loaded only where the layer is used: the worker's own process does not.
+        import base64
+        from urllib.parse import quote
+
+        self._pieces: set[str] = set()
+        for value in values:
+            if len(value) < self.PIECE:
+                continue
+            forms = {value, quote(value, safe=""), quote(quote(value, safe=""), safe=""), value.encode().hex()}
+            for shift, skipped in ((0, 0), (1, 2), (2, 3)):
+                encoded = base64.b64encode(b"\0" * shift + value.encode()).decode().rstrip("=")
+                inner = encoded[skipped : len(encoded) - 1]
+                forms |= {inner, inner.replace("+", "-").replace("/", "_")}
+            for form in forms:
+                self._pieces |= {form[i : i + self.PIECE] for i in range(len(form) - self.PIECE + 1)}
+
+    def redact(self, text: str) -> str:
+        """`text` with every run that shares a piece with a known value replaced."""
+        pieces, out = self._pieces, list[str]()
+        if not pieces:
+            return text
+        position = index = 0
+        last = len(text) - self.PIECE + 1
+        while index < last:
+            if text[index : index + self.PIECE] not in pieces:
+                index += 1
+                continue
+            start = index
+            while index < last and text[index : index + self.PIECE] in pieces:
+                index += 1
+            out += [text[position:start], REDACTED]
+            position = index = index + self.PIECE - 1
+        return "".join(out) + text[position:]
+
+
+_COMMON_VALUES: Final = frozenset({"password", "changeme", "disabled", "enabled", "required", "optional", "localhost"})
+_HEX_NUMBER: Final = re.compile(r"[-+]?[0-9.,:]+\Z")
+
+
+def secret_values(environ: dict[str, str]) -> list[str]:
+    """Values of environment variables whose names look secret: 8 characters or more, and no path, plain URL, number,
+    boolean or common word."""
+    values = []
+    for name, value in environ.items():
+        if len(value) < KnownValues.PIECE or not (_STRONG_NAME.search(name) or "TOKEN" in name.upper()):
+            continue
+        if _HARMLESS_NAME.search(name) or value.lower() in _COMMON_VALUES or _HEX_NUMBER.match(value):
+            continue
+        if value.startswith(("/", "./", "~")) or ("://" in value and "@" not in value) or _PLACEHOLDER.match(value):
+            continue
+        values.append(value)
+    return values
