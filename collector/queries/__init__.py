@@ -1,0 +1,53 @@
+"""One function, one SQL text, one typed answer. Values are bound, never pasted into a text.
+
+`job`: everything stored about one request. `jobs`: requests as last diagnosed. `groups`: same failure, grouped.
+`fleet`: endpoints, workers, stop channels, the counts of the overview.
+"""
+
+from .fleet import (
+    EndpointSummary,
+    Overview,
+    StopChannel,
+    WorkerSummary,
+    endpoints,
+    overview,
+    stop_channels,
+    workers,
+)
+from .groups import GroupDetail, GroupSummary, StandsOut, group, groups
+from .job import JobSpans, spans_of_job
+from .jobs import JobFilter, JobList, StoredJob, counts_of_groups, histories_of, list_jobs, stored_job
+from .pages import LIMIT_DEFAULT, LIMIT_MAX, Page
+from .stored import NO_FAILURE, Hardware, JobRow, VerdictRow
+
+__all__ = [
+    "LIMIT_DEFAULT",
+    "LIMIT_MAX",
+    "NO_FAILURE",
+    "EndpointSummary",
+    "GroupDetail",
+    "GroupSummary",
+    "Hardware",
+    "JobFilter",
+    "JobList",
+    "JobRow",
+    "JobSpans",
+    "Overview",
+    "Page",
+    "StandsOut",
+    "StopChannel",
+    "StoredJob",
+    "VerdictRow",
+    "WorkerSummary",
+    "counts_of_groups",
+    "endpoints",
+    "group",
+    "groups",
+    "histories_of",
+    "list_jobs",
+    "overview",
+    "spans_of_job",
+    "stop_channels",
+    "stored_job",
+    "workers",
+]
