@@ -115,6 +115,14 @@ async def apply(db: Database, *, retention_days: int, migrations: Sequence[Migra
     return pending
 
 
+async def check(db: Database) -> None:
+    """Raise MigrationError where a migration waits. A store that a newer program has been at is fine: changes add."""
+    applied = await _applied(db)
+    waiting = [migration.name for migration in known() if migration.name not in applied]
+    if waiting:
+        raise MigrationError(f"{len(waiting)} migrations wait, the first is {waiting[0]}: run `stallscope migrate`")
+
+
 async def keep_for(db: Database, retention_days: int) -> None:
     """Give every table and column with an age its age, by changing it only where it differs."""
     tables = await db.query(

@@ -59,6 +59,10 @@ class Settings(BaseModel):
     )
     read_tokens: SecretStr = Field(SecretStr(""), description="Tokens that may read pages and the API, same form.")
     admin_tokens: SecretStr = Field(SecretStr(""), description="Tokens that may change things and read, same form.")
+    insecure: bool = Field(
+        False,
+        description="Answer other machines although no token is set. Everyone who reaches the port reads everything.",
+    )
     retention_days: int = Field(14, ge=1, le=3650, description="Days that spans are kept, counted from their arrival.")
     body_bytes: int = Field(
         64 << 20, ge=1024, description="Most bytes of a request body to `/v1/*`, as sent and again when inflated."

@@ -1,0 +1,29 @@
+"""The plug board: which routes make which server. Imports everything; only the command line imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from fastapi import APIRouter, FastAPI
+
+from . import health, ingest, metrics
+from .app import create_app
+from .settings import Settings
+
+EVERYWHERE: Final[Sequence[APIRouter]] = (health.router, metrics.router)
+
+
+def server(settings: Settings) -> FastAPI:
+    """Collector and dashboard in one process."""
+    return create_app(settings, [*EVERYWHERE, ingest.router])
+
+
+def collector_only(settings: Settings) -> FastAPI:
+    """Takes spans in and works out verdicts; no pages."""
+    return create_app(settings, [*EVERYWHERE, ingest.router])
+
+
+def dashboard_only(settings: Settings) -> FastAPI:
+    """Pages and API over a store that others fill."""
+    return create_app(settings, [*EVERYWHERE])

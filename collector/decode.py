@@ -1,0 +1,300 @@
+"""OTLP message → rows. Pure: no clock, network or settings.
+
+Never trusts a worker: every string is redacted and clipped again. One bad span is refused alone, with its reason.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from sdk_exporter import bounds
+from sdk_exporter.contract import (
+    ARRAY_ITEMS,
+    ATTRIBUTE_BYTES,
+    ATTRIBUTES_PER_SPAN,
+    EVENTS_PER_SPAN,
+    JOB_ID_BYTES,
+    LOG_OVERLAP_BYTES,
+    MESSAGE_BYTES,
+    STACKTRACE_BYTES,
+    Key,
+)
+from sdk_exporter.redaction import redact
+
+from .errors import TooLarge
+from .rows import Attributes, AttributeValue, SpanEvent, SpanLink, SpanRow
+
+SPANS_PER_REQUEST: Final = 50_000
+KEY_BYTES: Final = 256
+NAME_BYTES: Final = 256
+TAIL_BYTES: Final = 1 << 20
+"""Most bytes of a log tail here. The worker decides how long one is (STALLSCOPE_LOG_TAIL_BYTES); this only bounds it."""
+RESOURCE_BYTES: Final = 16_384
+"""Most bytes of all texts of one resource: it is stored with each of its spans."""
+DEPTH: Final = 8
+"""Levels of arrays and maps inside a value; what lies deeper becomes a mark."""
+TOO_DEEP: Final = "[too deep]"
+CACHED_BYTES: Final = 256
+LATEST_NS: Final = 2**63 - 1
+STATUS_WORDS: Final = ("unset", "ok", "error")
+
+_LIMITS: Final = {
+    Key.EXCEPTION_MESSAGE: MESSAGE_BYTES,
+    Key.EXCEPTION_STACKTRACE: STACKTRACE_BYTES,
+    Key.INVOCATION_ID: JOB_ID_BYTES,
+    Key.SERVICE_INSTANCE_ID: JOB_ID_BYTES,
+    Key.FAAS_NAME: JOB_ID_BYTES,
+    Key.BOOT_ID: JOB_ID_BYTES,
+}
+_VERBATIM: Final = frozenset(
+    {Key.INVOCATION_ID, Key.SERVICE_INSTANCE_ID, Key.FAAS_NAME, Key.BOOT_ID, Key.SPAN_ID}
+    | {Key.HEARTBEAT_JOBS, Key.SHUTDOWN_JOBS_IN_HAND, Key.DEATH_JOBS_IN_HAND}
+)
+"""Ids: looked up by what the platform calls them, so kept byte for byte. An id that looks like a secret stays."""
+
+
+@dataclass(slots=True)
+class Rejections:
+    """Spans refused alone, by reason. `message` is what the sender is told."""
+
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def count(self) -> int:
+        """How many spans were refused."""
+        return sum(self.reasons.values())
+
+    @property
+    def message(self) -> str:
+        """One English sentence; empty where nothing was refused."""
+        return "; ".join(f"{count} refused: {reason}" for reason, count in self.reasons.most_common())
+
+
+class _Refused(Exception):
+    """This span cannot be stored. The text is the reason, the same for all spans of its kind."""
+
+
+def span_rows(message: ExportTraceServiceRequest, tenant: str, arrived_ms: int) -> tuple[list[SpanRow], Rejections]:
+    """Rows of all spans that can be stored, and why the others cannot.
+
+    Raises TooLarge where there are more spans than one request may hold.
+    """
+    total = sum(len(scope.spans) for part in message.resource_spans for scope in part.scope_spans)
+    if total > SPANS_PER_REQUEST:
+        raise TooLarge("spans in one request", SPANS_PER_REQUEST, "spans")
+    rows, rejections = [], Rejections()
+    for part in message.resource_spans:
+        resource = _resource(part.resource.attributes)
+        for scope in part.scope_spans:
+            scope_name = clean(scope.scope.name, NAME_BYTES)
+            for span in scope.spans:
+                try:
+                    rows.append(_row(span, resource, scope_name, tenant, arrived_ms))
+                except _Refused as refused:
+                    rejections.reasons[str(refused)] += 1
+    return rows, rejections
+
+
+def _row(span: Span, resource: Attributes, scope: str, tenant: str, arrived_ms: int) -> SpanRow:
+    _check(span)
+    attributes = _attributes(_important_first(span.attributes), ATTRIBUTES_PER_SPAN)
+    return SpanRow(
+        tenant=tenant,
+        arrived_ms=arrived_ms,
+        start_ns=span.start_time_unix_nano,
+        # A span that ends before it began has an end that was never set, or a clock that was put back meanwhile.
+        end_ns=max(span.end_time_unix_nano, span.start_time_unix_nano),
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        parent_id=span.parent_span_id.hex(),
+        job_id=_text(attributes, Key.INVOCATION_ID),
+        endpoint_id=_text(resource, Key.FAAS_NAME) or _text(attributes, Key.FAAS_NAME),
+        worker_id=_text(resource, Key.SERVICE_INSTANCE_ID) or _text(attributes, Key.SERVICE_INSTANCE_ID),
+        boot_id=_text(resource, Key.BOOT_ID) or _text(attributes, Key.BOOT_ID),
+        name=clean(span.name, NAME_BYTES),
+        kind=span.kind if 0 <= span.kind <= 255 else 0,
+        status=STATUS_WORDS[span.status.code] if 0 <= span.status.code < len(STATUS_WORDS) else "unset",
+        status_message=clean(span.status.message, MESSAGE_BYTES),
+        attributes=attributes,
+        resource=resource,
+        events=_events(span.events),
+        links=_links(span.links),
+        scope=scope,
+    )
+
+
+def _check(span: Span) -> None:
+    """Refuse what has no identity or no place in time. Ids of zeros are invalid by the trace context standard."""
+    if len(span.trace_id) != 16 or not any(span.trace_id):
+        raise _Refused("trace_id is not 16 bytes, or zero")
+    if len(span.span_id) != 8 or not any(span.span_id):
+        raise _Refused("span_id is not 8 bytes, or zero")
+    if span.parent_span_id and len(span.parent_span_id) != 8:
+        raise _Refused("parent_span_id is not 8 bytes")
+    if not span.start_time_unix_nano:
+        raise _Refused("start_time_unix_nano is missing")
+    if span.start_time_unix_nano > LATEST_NS or span.end_time_unix_nano > LATEST_NS:
+        raise _Refused("a time is after the year 2262")
+    if not span.name:
+        raise _Refused("name is empty")
+
+
+def _text(attributes: Attributes, key: str) -> str:
+    """An id column. Ids are strings; a number, as some senders write, is taken as its digits."""
+    value = attributes.get(key)
+    return value if isinstance(value, str) else "" if value is None or isinstance(value, (list, dict)) else str(value)
+
+
+def _important_first(pairs: Sequence[KeyValue]) -> Iterable[KeyValue]:
+    """Our own keys before others where some must be left out."""
+    if len(pairs) <= ATTRIBUTES_PER_SPAN:
+        return pairs
+    return sorted(pairs, key=lambda pair: not pair.key.startswith(("stallscope.", "faas.", "error.", "exception.")))
+
+
+def _attributes(pairs: Iterable[KeyValue], most: int) -> Attributes:
+    """At most `most` attributes; of a key given twice the first counts, as the standard allows."""
+    attributes: Attributes = {}
+    for pair in pairs:
+        if len(attributes) >= most:
+            break
+        key = pair.key if len(pair.key) <= KEY_BYTES // 4 else clean(pair.key, KEY_BYTES)
+        if key and key not in attributes:
+            attributes[key] = _value(pair.value, key)
+    return attributes
+
+
+def _resource(pairs: Iterable[KeyValue]) -> Attributes:
+    """As `_attributes`, with one budget for all texts; what comes after it is used up is left out."""
+    kept: Attributes = {}
+    left = RESOURCE_BYTES
+    for key, value in _attributes(pairs, ATTRIBUTES_PER_SPAN).items():
+        left -= len(key) + _size(value)
+        if left >= 0 or key in _VERBATIM:
+            kept[key] = value
+    return kept
+
+
+def _size(value: AttributeValue) -> int:
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, list):
+        return sum(_size(item) for item in value)
+    if isinstance(value, dict):
+        return sum(len(key) + _size(item) for key, item in value.items())
+    return 8
+
+
+def _value(value: AnyValue, key: str, depth: int = 0) -> AttributeValue:
+    kind = value.WhichOneof("value")
+    if kind == "string_value":
+        return _string(value.string_value, key)
+    if kind == "int_value":
+        return value.int_value
+    if kind == "bool_value":
+        return value.bool_value
+    if kind == "double_value":
+        return _double(value.double_value)
+    if kind == "bytes_value":  # base64, as in OTLP/JSON; cut before it is encoded
+        return base64.b64encode(value.bytes_value[: ATTRIBUTE_BYTES * 3 // 4]).decode()
+    return _nested(value, key, depth)
+
+
+def _nested(value: AnyValue, key: str, depth: int) -> AttributeValue:
+    if depth >= DEPTH:
+        return TOO_DEEP
+    if value.HasField("array_value"):
+        return [_value(item, key, depth + 1) for item in value.array_value.values[:ARRAY_ITEMS]]
+    if value.HasField("kvlist_value"):
+        return {
+            clean(pair.key, KEY_BYTES): _value(pair.value, key, depth + 1)
+            for pair in value.kvlist_value.values[:ARRAY_ITEMS]
+        }
+    return None
+
+
+def _double(value: float) -> AttributeValue:
+    """JSON, in which rows are stored and shown, has no word for these three; OTLP/JSON writes them as text too."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _string(text: str, key: str) -> str:
+    if key in _VERBATIM:
+        return bounds.clip(text, _LIMITS.get(key, JOB_ID_BYTES))
+    if key == Key.LOG_TAIL:
+        return clean_tail(text, TAIL_BYTES)
+    return clean(text, _LIMITS.get(key, ATTRIBUTE_BYTES))
+
+
+def clean(text: str, limit_bytes: int) -> str:
+    """The head of `text` without secrets, in at most `limit_bytes`.
+
+    Cut once before redaction too, so that ten megabytes cost as much as twenty kilobytes; the overlap keeps whole any
+    secret that the final cut would split.
+    """
+    if len(text) <= CACHED_BYTES:
+        return _clean_short(text, limit_bytes)
+    head = text[: limit_bytes + LOG_OVERLAP_BYTES]
+    cleaned = bounds.clip(redact(head), limit_bytes)
+    if len(head) < len(text) and not cleaned.endswith(bounds.CUT_MARK):
+        return bounds.clip(cleaned + " " * limit_bytes, limit_bytes)  # redaction made it fit; it is cut all the same
+    return cleaned
+
+
+def clean_tail(text: str, limit_bytes: int) -> str:
+    """The end of `text` without secrets, in at most `limit_bytes`."""
+    end = text[-(limit_bytes + LOG_OVERLAP_BYTES) :]
+    return bounds.tail(redact(end, truncated=len(end) < len(text)), limit_bytes)
+
+
+@lru_cache(maxsize=4096)
+def _clean_short(text: str, limit_bytes: int) -> str:
+    """Short texts repeat (names, hosts, models), and looking for secrets is what costs most here."""
+    return bounds.clip(redact(text), limit_bytes)
+
+
+def _events(events: Sequence[Span.Event]) -> list[SpanEvent]:
+    return [
+        SpanEvent(
+            clean(event.name, NAME_BYTES),
+            min(event.time_unix_nano, LATEST_NS),
+            _attributes(event.attributes, ATTRIBUTES_PER_SPAN),
+        )
+        for event in events[:EVENTS_PER_SPAN]
+    ]
+
+
+def _links(links: Sequence[Span.Link]) -> list[SpanLink]:
+    return [
+        SpanLink(link.trace_id.hex(), link.span_id.hex(), _attributes(link.attributes, ATTRIBUTES_PER_SPAN))
+        for link in links[:EVENTS_PER_SPAN]
+        if len(link.trace_id) == 16 and len(link.span_id) == 8
+    ]
+
+
+def job_ids(rows: Sequence[SpanRow]) -> set[str]:
+    """The requests that these rows tell of: their own, and those that a dying worker had in hand."""
+    found = {row.job_id for row in rows if row.job_id}
+    for row in rows:
+        for key in (Key.DEATH_JOBS_IN_HAND, Key.SHUTDOWN_JOBS_IN_HAND):
+            named = row.attributes.get(key)
+            if isinstance(named, list):
+                found.update(job_id for job_id in named if isinstance(job_id, str) and job_id)
+    return found
+
+
+def worker_boots(rows: Iterable[SpanRow]) -> set[tuple[str, str]]:
+    """(worker id, boot id) of the rows that tell of a worker and of no request."""
+    return {(row.worker_id, row.boot_id) for row in rows if not row.job_id and (row.worker_id or row.boot_id)}

@@ -1,0 +1,122 @@
+"""POST /v1/{traces,logs,metrics}: the story of a span, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from fastapi import APIRouter, Request, Response
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+from . import decode, otlp
+from .app import Parts, count_request, parts_of
+from .auth import IngestTenant
+from .rows import SpanRow
+
+router = APIRouter(include_in_schema=False)
+Result = TypeVar("Result")
+
+INLINE_BYTES: Final = 16_384
+"""A body up to this size is read at once; a larger one beside the event loop, which others wait for."""
+NOT_KEPT: Final = "Stallscope keeps traces; {} are accepted and not kept. Turn their exporter off to save the traffic."
+
+
+@router.post("/v1/traces")
+async def post_traces(request: Request, tenant: IngestTenant) -> Response:
+    """Spans in; 200 once they are stored."""
+    parts = parts_of(request)
+    with parts.in_flight.share() as share:
+        body = await otlp.read_body(request, parts.settings.body_bytes, share)
+        rows, rejections = await _beside(
+            body,
+            lambda: decode.span_rows(
+                otlp.parse(body, ExportTraceServiceRequest, parts.settings.body_bytes, share), tenant, _now_ms()
+            ),
+        )
+        await parts.writer.write(rows)
+    _tell(parts, tenant, rows, rejections)
+    count_request(request, 200)
+    return otlp.success(_traces_answer(rejections), body)
+
+
+@router.post("/v1/logs")
+async def post_logs(request: Request, tenant: IngestTenant) -> Response:
+    """Log records are read, refused politely and not kept."""
+    parts = parts_of(request)
+    with parts.in_flight.share() as share:
+        body = await otlp.read_body(request, parts.settings.body_bytes, share)
+        message = await _beside(
+            body, lambda: otlp.parse(body, ExportLogsServiceRequest, parts.settings.body_bytes, share)
+        )
+    answer = ExportLogsServiceResponse()
+    count = sum(len(scope.log_records) for part in message.resource_logs for scope in part.scope_logs)
+    if count:
+        answer.partial_success.rejected_log_records = count
+        answer.partial_success.error_message = NOT_KEPT.format("logs")
+    count_request(request, 200)
+    return otlp.success(answer, body)
+
+
+@router.post("/v1/metrics")
+async def post_metrics(request: Request, tenant: IngestTenant) -> Response:
+    """Metrics are read, refused politely and not kept."""
+    parts = parts_of(request)
+    with parts.in_flight.share() as share:
+        body = await otlp.read_body(request, parts.settings.body_bytes, share)
+        message = await _beside(
+            body, lambda: otlp.parse(body, ExportMetricsServiceRequest, parts.settings.body_bytes, share)
+        )
+    answer = ExportMetricsServiceResponse()
+    count = sum(_points(message))
+    if count:
+        answer.partial_success.rejected_data_points = count
+        answer.partial_success.error_message = NOT_KEPT.format("metrics")
+    count_request(request, 200)
+    return otlp.success(answer, body)
+
+
+def _points(message: ExportMetricsServiceRequest) -> list[int]:
+    return [
+        len(getattr(metric, kind).data_points)
+        for part in message.resource_metrics
+        for scope in part.scope_metrics
+        for metric in scope.metrics
+        if (kind := metric.WhichOneof("data"))
+    ]
+
+
+def _traces_answer(rejections: decode.Rejections) -> ExportTraceServiceResponse:
+    answer = ExportTraceServiceResponse()
+    if rejections.count:
+        answer.partial_success.rejected_spans = rejections.count
+        answer.partial_success.error_message = rejections.message
+    return answer
+
+
+def _tell(parts: Parts, tenant: str, rows: list[SpanRow], rejections: decode.Rejections) -> None:
+    """Count, and say which requests and workers there is news of."""
+    parts.metrics.stored.inc(len(rows))
+    for reason, count in rejections.reasons.items():
+        parts.metrics.refused.labels(reason).inc(count)
+    if rows and parts.on_stored is not None:
+        parts.on_stored(tenant, decode.job_ids(rows), decode.worker_boots(rows))
+
+
+async def _beside(body: otlp.Body, work: Callable[[], Result]) -> Result:
+    if len(body.sent) <= INLINE_BYTES and body.encoding == "identity":
+        return work()
+    return await asyncio.to_thread(work)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

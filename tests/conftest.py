@@ -1,0 +1,142 @@
+"""Shared real parts: a ClickHouse of each kind, the application in this process, a clock that only moves when told."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from clickhouse_server import ClickHouseServer, find_library
+from pydantic import SecretStr
+
+if TYPE_CHECKING:
+    import httpx
+    from fastapi import FastAPI
+
+    from collector.clickhouse import Database
+    from collector.settings import Settings
+
+PASSWORD = "only-for-tests"
+
+
+def skip_or_fail(reason: str) -> None:
+    """A part is missing on this machine: skip by name, but never in CI, where everything is there."""
+    if os.environ.get("CI", "").lower() == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseServer]:
+    """A real server for the session."""
+    try:
+        find_library()
+    except FileNotFoundError as error:
+        skip_or_fail(f"no ClickHouse server: {error}")
+    with ClickHouseServer(
+        tmp_path_factory.mktemp("clickhouse"), users={"stallscope": {"password": PASSWORD}}, log_level="warning"
+    ) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def embedded_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The one path of the embedded engine in this process: another is refused while it is open.
+
+    A handle is kept open for the session, so that the engine is started once and not for every test.
+    """
+    pytest.importorskip("chdb", reason="no embedded engine: pip install chdb-core", exc_type=ImportError)
+    import clickhouse_connect  # after the check above: without the engine only this fixture is missing
+
+    path = tmp_path_factory.mktemp("embedded") / "store"
+    handle = clickhouse_connect.get_client(interface="chdb", path=str(path))
+    yield path
+    handle.close()
+
+
+@pytest.fixture(params=["embedded", "server"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """Where a fresh, empty database is, on each of the two engines in turn."""
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    if request.param == "embedded":
+        return f"chdb://{request.getfixturevalue('embedded_path')}?database={name}"
+    server: ClickHouseServer = request.getfixturevalue("clickhouse")
+    return f"clickhouse://stallscope:{PASSWORD}@127.0.0.1:{server.http_port}/{name}"
+
+
+@pytest.fixture
+def settings(database_url: str) -> Settings:
+    """Settings with a store of their own and no tokens."""
+    from collector.settings import Settings  # tests of the worker's side run where no server package is installed
+
+    return Settings(database_url=SecretStr(database_url))
+
+
+@pytest.fixture
+async def empty_db(settings: Settings) -> AsyncIterator[Database]:
+    """A database without tables."""
+    from collector.clickhouse import Database  # as above
+
+    db = await Database.open(settings)
+    yield db
+    await db.command("DROP DATABASE IF EXISTS {name:Identifier}", {"name": db.target.database})
+    await db.close()
+
+
+@pytest.fixture
+async def db(empty_db: Database, settings: Settings) -> Database:
+    """A database with all tables."""
+    from collector import migrate  # as above
+
+    await migrate.apply(empty_db, retention_days=settings.retention_days)
+    return empty_db
+
+
+Serve = Callable[..., "AbstractAsyncContextManager[httpx.AsyncClient]"]
+
+
+@asynccontextmanager
+async def served(app: FastAPI, **client: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of `app`, which runs in this process with its life around it."""
+    import httpx  # as above
+
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://127.0.0.1", **client
+        ) as asking,
+    ):
+        yield asking
+
+
+@pytest.fixture
+async def server(db: Database, settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the whole application, on a store of its own that `db` reads too."""
+    from collector import asgi  # as above
+
+    async with served(asgi.server(settings)) as client:
+        yield client
+
+
+@dataclass
+class Clock:
+    """A time that stands still until told."""
+
+    now: datetime = field(default_factory=lambda: datetime(2026, 1, 1, 12, tzinfo=timezone.utc))
+
+    def advance(self, seconds: float) -> datetime:
+        """Move on, and return the new time."""
+        self.now += timedelta(seconds=seconds)
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that the test moves."""
+    return Clock()
