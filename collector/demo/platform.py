@@ -177,6 +177,7 @@ class Platform:
         self._faults: dict[str, list[Fault]] = {}
         self._stops: OrderedDict[tuple[str, str], deque[tuple[str, str]]] = OrderedDict()
         self._pings: OrderedDict[tuple[str, str], tuple[float, bool]] = OrderedDict()
+        self._holds: dict[str, tuple[float, float]] = {}
         self._result_bytes = 0
 
     # ------------------------------------------------------------------------------------- for programs in-process
@@ -193,6 +194,11 @@ class Platform:
         waiting = self._stops.setdefault((endpoint, worker), deque(maxlen=STOPS_PER_WORKER))
         waiting.append((body, content_type))
         _drop_oldest(self._stops, WORKERS_KEPT)
+        self._ring()
+
+    def hold(self, endpoint: str, seconds: float, *, stop_seconds: float) -> None:
+        """Hold the polls of one endpoint for other times from now on, those already open too."""
+        self._holds[endpoint] = (seconds, stop_seconds)
         self._ring()
 
     def find_events(self, kind: str, *, worker: str = "", job: str = "", endpoint: str = "") -> list[PlatformEvent]:
@@ -279,11 +285,15 @@ class Platform:
     async def _take(self, request: web.Request, most: int) -> list[dict[str, Any]]:
         """Up to `most` jobs, at once when there are any, else when one comes or the hold ends."""
         endpoint, worker = request.match_info["endpoint"], request.match_info["worker"]
-        deadline = time.monotonic() + self.hold_seconds
+        began = time.monotonic()
         while True:
             jobs = self._claim(endpoint, worker, most)
-            if jobs or not await self._next_change(deadline - time.monotonic()):
+            left = self._holds_of(endpoint)[0] - (time.monotonic() - began)
+            if jobs or not await self._next_change(left):
                 return [job.for_worker() for job in jobs]
+
+    def _holds_of(self, endpoint: str) -> tuple[float, float]:
+        return self._holds.get(endpoint, (self.hold_seconds, self.stop_hold_seconds))
 
     def _claim(self, endpoint: str, worker: str, most: int) -> list[Job]:
         queue, claimed = self._queues.setdefault(endpoint, deque()), list[Job]()
@@ -299,9 +309,10 @@ class Platform:
 
     async def _job_stop(self, request: web.Request) -> web.StreamResponse:
         endpoint, worker = request.match_info["endpoint"], request.match_info["worker"]
-        deadline = time.monotonic() + self.stop_hold_seconds
+        began = time.monotonic()
         while not (waiting := self._stops.get((endpoint, worker))):
-            if not await self._next_change(deadline - time.monotonic()):
+            left = self._holds_of(endpoint)[1] - (time.monotonic() - began)
+            if not await self._next_change(left):
                 return web.Response(status=204)
         body, content_type = waiting.popleft()
         self._log("stop-sent", endpoint=endpoint, worker=worker, body=body[:BODY_LOGGED])

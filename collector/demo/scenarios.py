@@ -1,0 +1,288 @@
+"""What can happen to a request, each with a real worker that does it: shown by `stallscope demo`, checked by the tests.
+
+A scenario's `drive` brings it about on a stage and returns the ids of the requests that it is about; each of them must
+get the expected verdict and cause. It goes on by what platform, worker or process show, never by time passed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from collector.demo.platform import Fault
+from collector.demo.stage import Stage
+
+Drive = Callable[[Stage], Awaitable[list[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One thing that can happen to a request."""
+
+    name: str  # also the endpoint's name
+    story: str  # what the user did and met
+    verdict: str
+    cause: str
+    drive: Drive
+    says: str  # a text that sentence or evidence must hold
+    handler_logs: bool = False  # the shipped default: no output of a handler leaves the worker
+    names_setting: str = ""  # where the default hides the reason: what the answer must say is missing
+    slow: bool = False  # shown with --all only
+    seconds: float = 180.0  # after which the scenario has failed
+
+
+async def _answers(stage: Stage) -> list[str]:
+    await stage.start_worker("echo", launcher=False)
+    job = await stage.submit(prompt="a lighthouse")
+    await stage.ended(job)
+    return [job]
+
+
+async def _prestart_out_of_memory(stage: Stage) -> list[str]:
+    job = await stage.submit(prompt="a lighthouse")
+    await stage.start_worker("prestart_out_of_memory")
+    await stage.seen("claimed", job=job)
+    stage.download_ends("model-00002-of-00002.safetensors")
+    await stage.ended(job)
+    return [job]
+
+
+async def _initializer_raises(stage: Stage) -> list[str]:
+    job = await stage.submit(prompt="a lighthouse")
+    await stage.start_worker("initializer_raises")
+    await stage.seen("claimed", job=job)
+    stage.download_ends("config.json")
+    await stage.ended(job)
+    return [job]
+
+
+async def _prestart_times_out(stage: Stage) -> list[str]:
+    stage.download_ends("cache")
+    job = await stage.submit(prompt="a lighthouse")
+    await stage.start_worker("prestart_hangs")
+    await stage.ended(job)
+    return [job]
+
+
+async def _async_initializer_raises(stage: Stage) -> list[str]:
+    """The request comes when the initializer has failed already, and the worker claims it only to fail it."""
+    worker = await stage.start_worker("async_initializer_raises")
+    await worker.wait_line("connecting to the vector store")
+    await stage.seen("job-take")
+    job = await stage.submit(prompt="a lighthouse")
+    await stage.ended(job)
+    return [job]
+
+
+async def _boot_crashes(stage: Stage) -> list[str]:
+    """The platform never hears of this worker: the request is queued and stays so."""
+    job = await stage.submit(prompt="a lighthouse")
+    worker = await stage.start_worker("boot_crashes")
+    await worker.wait_exit()
+    await stage.caller.poll(job)
+    return [job]
+
+
+async def _handler_raises(stage: Stage) -> list[str]:
+    await stage.start_worker("handler_raises", launcher=False)
+    job = await stage.submit(prompt="a lighthouse")
+    await stage.ended(job)
+    return [job]
+
+
+async def _generator_raises(stage: Stage) -> list[str]:
+    await stage.start_worker("generator_raises")
+    job = await stage.submit(prompt="what is it?")
+    await stage.ended(job)
+    return [job]
+
+
+async def _stopped(stage: Stage) -> list[str]:
+    worker = await stage.start_worker("slow")
+    job = await stage.submit(prompt="a lighthouse")
+    await worker.wait_line("step 1 of")  # before its first step the SDK would drop the stop signal
+    await stage.caller.cancel(job)
+    await stage.ended(job)
+    await worker.wait_line("Job stopped.")
+    return [job]
+
+
+async def _stop_swallowed(stage: Stage) -> list[str]:
+    worker = await stage.start_worker("swallows_stop")
+    job = await stage.submit(prompt="a lighthouse")
+    await worker.wait_line("step 1 of")
+    await stage.caller.cancel(job)
+    await stage.ended(job)
+    await stage.seen("late-result", job=job)
+    return [job]
+
+
+async def _stranded(stage: Stage) -> list[str]:
+    """A worker that was told to leave still has its poll open; the platform answers it with a request."""
+    stage.platform.hold(stage.endpoint, 120.0, stop_seconds=1.0)
+    worker = await stage.start_worker("echo")
+    await stage.seen("job-take")
+    worker.terminate()
+    await worker.wait_line("Kill worker.")
+    job = await stage.submit(prompt="a lighthouse")
+    await stage.seen("claimed", job=job)
+    await worker.wait_exit()
+    await stage.caller.poll(job)
+    return [job]
+
+
+async def _worker_killed(stage: Stage) -> list[str]:
+    worker = await stage.start_worker("slow")
+    job = await stage.submit(prompt="a lighthouse")
+    line = await worker.wait_line("in process")
+    found = re.search(r"in process (\d+)", line)
+    if found is None:
+        raise ValueError(f"no process id in {line!r}")
+    os.kill(int(found[1]), signal.SIGKILL)
+    await worker.wait_exit()
+    await stage.caller.poll(job)
+    return [job]
+
+
+async def _three_in_hand(stage: Stage) -> list[str]:
+    jobs = [await stage.submit(prompt=prompt) for prompt in ("a lighthouse", "a harbour", "a storm")]
+    await stage.start_worker("three_in_hand")
+    for job in jobs:
+        await stage.seen("claimed", job=job)
+    stage.download_ends("model.tar")
+    for job in jobs:
+        await stage.ended(job)
+    return jobs
+
+
+async def _result_refused(stage: Stage) -> list[str]:
+    stage.platform.arm("job-done", Fault(status=400, body="bad request", endpoint=stage.endpoint))
+    worker = await stage.start_worker("echo")
+    job = await stage.submit(prompt="a lighthouse")
+    await stage.seen("fault", job=job)
+    await worker.wait_line("Failed to return job results")
+    await stage.caller.poll(job)
+    return [job]
+
+
+SCENARIOS: Final = (
+    Scenario(
+        "prestart-out-of-memory",
+        "A prestart hook loads a model that does not fit the GPU.",
+        "prestart_failed",
+        "cuda_oom",
+        _prestart_out_of_memory,
+        says="CUDA out of memory",
+    ),
+    Scenario(
+        "success",
+        "A request is answered.",
+        "completed",
+        "no_failure",
+        _answers,
+        says="",
+    ),
+    Scenario(
+        "initializer-raises",
+        "The initializer loads a model whose licence was not accepted.",
+        "init_failed",
+        "gated_model_auth",
+        _initializer_raises,
+        says="gated repo",
+    ),
+    Scenario(
+        "prestart-times-out",
+        "The second of two prestart hooks hangs; the phase has a bound.",
+        "prestart_timeout",
+        "timeout",
+        _prestart_times_out,
+        says="fetch_weights",
+    ),
+    Scenario(
+        "async-initializer-raises",
+        "An async initializer fails at once, before any request has come.",
+        "init_failed",
+        "config_invalid",
+        _async_initializer_raises,
+        says="VECTOR_STORE_URL",
+    ),
+    Scenario(
+        "boot-crashes",
+        "The worker's script fails while it is imported.",
+        "boot_crashed",
+        "import_error",
+        _boot_crashes,
+        says="flash_attention_kernels",
+    ),
+    Scenario(
+        "handler-raises",
+        "The handler expects a key that the request does not have.",
+        "handler_failed",
+        "handler_exception",
+        _handler_raises,
+        says="image_size",
+    ),
+    Scenario(
+        "generator-raises",
+        "A generator handler breaks after its third chunk.",
+        "generator_failed",
+        "cuda_error",
+        _generator_raises,
+        says="device-side assert",
+        handler_logs=True,
+    ),
+    Scenario(
+        "stopped",
+        "The caller cancels; the async handler lets itself be stopped.",
+        "stopped",
+        "request_cancelled",
+        _stopped,
+        says="",
+    ),
+    Scenario(
+        "stop-swallowed",
+        "The caller cancels; the handler catches the cancellation and returns a result.",
+        "stop_swallowed",
+        "request_cancelled",
+        _stop_swallowed,
+        says="",
+        handler_logs=True,
+    ),
+    Scenario(
+        "stranded-claim",
+        "A worker that was told to leave still claims a request, and leaves with it.",
+        "stranded_claim",
+        "terminated_by_platform",
+        _stranded,
+        says="SIGTERM",
+    ),
+    Scenario(
+        "worker-killed",
+        "The worker is killed in the middle of a request.",
+        "worker_killed",
+        "unknown",
+        _worker_killed,
+        says="SIGKILL",
+        names_setting="STALLSCOPE_HANDLER_LOGS",
+    ),
+    Scenario(
+        "three-in-hand",
+        "The initializer finds the disk full while the worker holds three requests.",
+        "init_failed",
+        "disk_full",
+        _three_in_hand,
+        says="No space left on device",
+    ),
+    Scenario(
+        "result-refused",
+        "The platform refuses the result; the worker says it has finished.",
+        "result_lost",
+        "platform_api_error",
+        _result_refused,
+        says="400",
+    ),
+)

@@ -1,0 +1,185 @@
+"""Where one scenario plays: an endpoint of its own, real worker processes on it, and a caller.
+
+Nothing here waits for a time to pass: a scenario goes on when the platform has seen something, a worker has written a
+line, or a process has ended, and fails by name when that does not come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import site
+import sys
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from collector.demo.caller import Caller
+from collector.demo.platform import Platform, worker_env
+
+WORKERS: Final = Path(__file__).parent / "workers"
+FLUSH_SECONDS: Final = 15
+"""How long a worker's recorder may take to hand everything in; the machine may be busy with other workers."""
+WAIT_SECONDS: Final = 60.0
+END_SECONDS: Final = 20.0
+RELEASED_HOLD_SECONDS: Final = 0.2
+LINES_KEPT: Final = 2_000
+READ_BYTES: Final = 65_536
+SETTINGS_OF_OTHERS: Final = ("STALLSCOPE_", "OTEL_", "RUNPOD_")
+"""Prefixes of variables that a demo worker must not inherit: they were set for something else."""
+
+
+class WorkerProcess:
+    """A worker under way: what it wrote, and how to end it. Its descendants are in one process group."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._lines: deque[str] = deque(maxlen=LINES_KEPT)
+        self._written = asyncio.Event()
+        self._reading = asyncio.create_task(self._read())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def output(self) -> str:
+        """The last lines that it wrote, both streams."""
+        return "\n".join(self._lines)
+
+    async def wait_line(self, text: str, *, seconds: float = WAIT_SECONDS) -> str:
+        """The first kept line that holds `text`. Raises TimeoutError with what came instead."""
+
+        async def found() -> str:
+            while True:
+                self._written.clear()
+                for line in self._lines:
+                    if text in line:
+                        return line
+                await self._written.wait()
+
+        try:
+            return await asyncio.wait_for(found(), seconds)
+        except asyncio.TimeoutError:
+            raise TimeoutError(
+                f"waited {seconds:g} s for the line {text!r}; the worker wrote:\n{self.output}"
+            ) from None
+
+    async def wait_exit(self, *, seconds: float = WAIT_SECONDS) -> int:
+        """The exit code once it has ended (negative: the signal). Raises TimeoutError."""
+        try:
+            return await asyncio.wait_for(self._process.wait(), seconds)
+        except asyncio.TimeoutError:
+            raise TimeoutError(f"waited {seconds:g} s for the worker to end; it wrote:\n{self.output}") from None
+
+    def terminate(self) -> None:
+        """Ask it to shut down, as the platform does."""
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    async def end(self) -> None:
+        """Shut it down and see that nothing of it is left."""
+        self.terminate()
+        try:
+            await self.wait_exit(seconds=END_SECONDS)
+        except TimeoutError:
+            pass
+        self.kill_all()
+        await self._process.wait()
+        self._reading.cancel()
+
+    def kill_all(self) -> None:
+        try:
+            os.killpg(self.pid, signal.SIGKILL)  # the group outlives its leader while a descendant is left
+        except ProcessLookupError:
+            pass
+
+    async def _read(self) -> None:
+        stream, rest = self._process.stdout, ""
+        while stream is not None and (chunk := await stream.read(READ_BYTES)):
+            *lines, rest = (rest + chunk.decode("utf-8", "replace")).split("\n")
+            rest = rest[-READ_BYTES:]
+            self._lines.extend(lines)
+            self._written.set()
+        self._lines.append(rest)
+        self._written.set()
+
+
+class Stage:
+    """One endpoint with its caller and workers. Leaving it ends the workers and hands the caller's spans in."""
+
+    def __init__(
+        self, platform: Platform, collector_base: str, directory: Path, endpoint: str, *, handler_logs: bool
+    ) -> None:
+        """`directory`: an empty one for this stage alone: the workers' home, models and spool."""
+        self.platform = platform
+        self.endpoint = endpoint
+        self.caller = Caller(platform.base, collector_base, endpoint)
+        self._collector_base = collector_base
+        self._directory = directory
+        self._handler_logs = handler_logs
+        self._workers: list[WorkerProcess] = []
+
+    async def __aenter__(self) -> Stage:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers:
+            worker.terminate()
+        self.platform.hold(self.endpoint, RELEASED_HOLD_SECONDS, stop_seconds=RELEASED_HOLD_SECONDS)
+        await asyncio.gather(*(worker.end() for worker in self._workers))
+        await self.caller.__aexit__(kind, error, trace)
+
+    async def start_worker(self, script: str, *, launcher: bool = True) -> WorkerProcess:
+        """A worker of this endpoint: under the launcher, or alone with its own `instrument()`."""
+        worker_id = f"{self.endpoint}-worker-{len(self._workers) + 1}"
+        command = [sys.executable, "-u", str(WORKERS / f"{script}.py")]
+        if launcher:
+            command = [sys.executable, "-m", "sdk_exporter", "--flush", str(FLUSH_SECONDS), "--", *command]
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=self._directory,
+            env=self._environment(os.environ, worker_id),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        worker = WorkerProcess(process)
+        self._workers.append(worker)
+        return worker
+
+    async def submit(self, **given: Any) -> str:
+        """Send a request whose input is the keyword arguments; its id."""
+        return await self.caller.submit({"input": given})
+
+    async def ended(self, job_id: str, *statuses: str) -> str:
+        """Wait until the platform has the job at one of the statuses (default: any terminal one), and poll it."""
+        await self.platform.wait_status(job_id, *statuses, seconds=WAIT_SECONDS)
+        return str((await self.caller.poll(job_id))["status"])
+
+    async def seen(self, kind: str, *, job: str = "", count: int = 1) -> None:
+        """Wait until the platform has seen an event on this endpoint."""
+        await self.platform.wait_event(kind, endpoint=self.endpoint, job=job, count=count, seconds=WAIT_SECONDS)
+
+    def download_ends(self, name: str) -> None:
+        """Let a file appear in the workers' model directory."""
+        models = self._directory / "models"
+        models.mkdir(exist_ok=True)
+        (models / name).touch()
+
+    def _environment(self, environ: Mapping[str, str], worker_id: str) -> dict[str, str]:
+        inherited = {name: value for name, value in environ.items() if not name.startswith(SETTINGS_OF_OTHERS)}
+        return inherited | {
+            **worker_env(self.platform.base, self.endpoint, worker_id, home=str(self._directory)),
+            "PYTHONUSERBASE": site.getuserbase(),  # packages of the user stay found under another HOME
+            "MODEL_DIR": str(self._directory / "models"),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": self._collector_base,
+            "NO_PROXY": "127.0.0.1,localhost",
+            **({"STALLSCOPE_HANDLER_LOGS": "on"} if self._handler_logs else {}),
+        }
