@@ -14,12 +14,21 @@ Records (JSON objects; times are Unix nanoseconds, ids lower-case hex):
                    "x": {"type", "message", "stacktrace"}?}
     {"k": "point", "n", "id", "tr", "pa"?, "t", "j"?, "a", "s"?, "x"?}      an instant
     {"k": "hand",  "j": job id, "t"}        the worker holds this job now
-    {"k": "release", "j": job id, "t"}      and now it does not
+    {"k": "release", "j": job id, "t", "o"} and now it does not; o: delivered|refused|undeliverable|stopped|cancelled|
+                                            prestart_failed|claim_lost|failed
     {"k": "resource", "a": {...}}           facts about the worker, merged into the OTLP resource
     {"k": "loss",  "r": reason, "c": count}
-    {"k": "out",   "st": "stdout"|"stderr", "j": job id?, "t", "b": text}   a piece of Python's own streams
+    {"k": "out",   "st": "stdout"|"stderr", "j": job id?, "t", "b": text}   a piece of Python's own streams, raw: the
+                                            reader redacts what it keeps of them as one text
+    {"k": "out",   "st", "t", "w": bytes}   so many bytes were written after a `job.run` began, and withheld
 
-Every record has "t" and "pid". `end` and `start` of one thing share "id".
+`start`, `end` and `point` may have "li": [trace id, span id], a link: the first span of an attempt at a job points so
+to its worker's boot.
+    {"k": "child", "child": pid, "exit": code?, "signal": name?, "command"?, "oom"?, "t"}      a child process ended
+    {"k": "death", "worker": pid, "exit", "signal", "oom", ..., "t"}        the worker ended      (keeper's)
+
+`start`, `end` and `point` may carry "li": [[trace id, span id], ...], links to other traces. Every record has "t" and
+"pid". `end` and `start` of one thing share "id".
 """
 
 from __future__ import annotations
@@ -58,7 +67,13 @@ def decode(data: bytes, *, at_end: bool) -> tuple[list[dict[str, Any]], int, int
 
     Unless `at_end`, an incomplete last frame is left for the next read. A damaged frame is skipped to the next magic.
     """
-    records: list[dict[str, Any]] = []
+    placed, consumed, damaged = decode_placed(data, at_end=at_end)
+    return [record for _, record in placed], consumed, damaged
+
+
+def decode_placed(data: bytes, *, at_end: bool) -> tuple[list[tuple[int, dict[str, Any]]], int, int]:
+    """The same, each record with the place in `data` where its frame begins."""
+    records: list[tuple[int, dict[str, Any]]] = []
     position, damaged, size = 0, 0, len(data)
     while position + FRAME.size <= size:
         magic, _, length, checksum = FRAME.unpack_from(data, position)
@@ -66,22 +81,30 @@ def decode(data: bytes, *, at_end: bool) -> tuple[list[dict[str, Any]], int, int
         if magic == MAGIC and end <= size:
             payload = data[position + FRAME.size : end]
             if zlib.crc32(payload) == checksum:
-                try:
-                    record = json.loads(payload)
-                except ValueError:
-                    record = None
-                if isinstance(record, dict):
-                    records.append(record)
-                else:
+                record = _parse(payload)
+                if record is None:
                     damaged += 1
+                else:
+                    records.append((position, record))
                 position = end
                 continue
-        following = data.find(_MAGIC_BYTES, position + 2)
-        if magic == MAGIC and end > size and length <= RECORD_BYTES and not at_end and following < 0:
+        # Still being written, unless another frame follows: JSON holds no control character, so the magic cannot occur
+        # inside a payload (it can inside a header, hence the search behind it).
+        incomplete = magic == MAGIC and length <= RECORD_BYTES and end > size and not at_end
+        if incomplete and data.find(_MAGIC_BYTES, position + FRAME.size) < 0:
             break
+        following = data.find(_MAGIC_BYTES, position + 2)
         damaged += 1
         position = following if following >= 0 else size
     return records, position, damaged
+
+
+def _parse(payload: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
 
 
 class Page:

@@ -1,0 +1,68 @@
+"""`python -m sdk_exporter [options] -- python handler.py`: a worker under the recorder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from sdk_exporter.recorder import keeper
+
+FLUSH_SECONDS = 2.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code of the worker; 2 for a usage error, 126 and 127 as a shell for what cannot be run."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    flush_seconds, end_orphans = FLUSH_SECONDS, True
+    if len(given) > 1 and given[0] == "--":
+        command = given[1:]
+    else:
+        command, flush_seconds, end_orphans = _parse(given)
+    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        keeper.run_unobserved(command, None)
+    return keeper.run(command, flush_seconds=flush_seconds, end_orphans=end_orphans)
+
+
+def _parse(given: list[str]) -> tuple[list[str], float, bool]:
+    import argparse  # deliberate: the usual call has no options and should not pay for it
+
+    parser = argparse.ArgumentParser(
+        prog="python -m sdk_exporter",
+        usage="python -m sdk_exporter [options] -- COMMAND [ARGUMENT ...]",
+        description="Runs a worker under the recorder: its output goes through unchanged, its exit code is kept, and "
+        "what happened is sent to OTEL_EXPORTER_OTLP_ENDPOINT, its death included.",
+        epilog="Settings come from the environment: OTEL_EXPORTER_OTLP_*, OTEL_SERVICE_NAME, STALLSCOPE_LOG_CAPTURE, "
+        "STALLSCOPE_HANDLER_LOGS and others.",
+    )
+    parser.add_argument(
+        "--flush",
+        type=_seconds,
+        default=FLUSH_SECONDS,
+        metavar="SECONDS",
+        help="how long the exit may wait for the collector when the worker has ended (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--keep-children",
+        action="store_true",
+        help="leave processes alone that outlive the worker (default: they are ended, like a container's)",
+    )
+    at = given.index("--") if "--" in given else len(given)
+    options = parser.parse_args(given[:at])
+    command = given[at + 1 :]
+    if not command:
+        parser.error("no command: put it behind `--`")
+    return command, options.flush, not options.keep_children
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds <= 3600:
+        raise ValueError(text)
+    return seconds
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # nothing of ours is left to do, and the worker's exit should not wait for an interpreter's

@@ -1,0 +1,298 @@
+"""The recorder's life: look, note, hand on, acknowledge.
+
+Two cursors walk the event file. The first looks at every record at once: it keeps the ledger and takes the log tail of
+a failure while the output is still there. The second, never ahead of it, makes spans and hands them to the collector;
+only what was taken there is acknowledged, so the file is the queue and a killed recorder repeats and never loses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from sdk_exporter import spool
+from sdk_exporter.contract import Loss, SpanName
+from sdk_exporter.recorder import kernel, tail
+from sdk_exporter.recorder.annotate import Annotator
+from sdk_exporter.recorder.ledger import Ledger
+from sdk_exporter.recorder.pumping import Launched, Surroundings
+from sdk_exporter.recorder.settings import RecorderSettings
+from sdk_exporter.recorder.shared import Shared
+from sdk_exporter.recorder.streams import Stream
+from sdk_exporter.recorder.vitals import heartbeat
+
+if TYPE_CHECKING:
+    from sdk_exporter.recorder.delivery import Delivery, Outcome
+    from sdk_exporter.recorder.export import Encoder
+
+_LOOK_SECONDS: Final = 0.1
+"""At least this often, since a spawned child cannot wake us."""
+_GATHER_SECONDS: Final = 0.05
+"""A burst is gathered for so long: a round for each event costs three times as much."""
+_BETWEEN_BATCHES_SECONDS: Final = 0.2
+_READ_BYTES: Final = 4 << 20
+_BATCH_RECORDS: Final = 512
+_PUNCH_BYTES: Final = 256 * 1024
+_EXTRAS: Final = 128
+"""Failures whose tails are held while the collector is away; about 2 MiB."""
+_LAST_WORDS_SECONDS: Final = 0.2
+_GIVE_UP_SECONDS: Final = 0.5
+"""After the worker's end, when nobody listens at the collector's address."""
+
+
+def run_recorder(
+    shared: Shared, page: spool.Page, events: int, wake: int, streams: Sequence[Stream], keeper: int
+) -> None:
+    """The launcher's form; returns when everything is handed on or the time for it is over."""
+    _forget_working_folder()
+    settings = RecorderSettings.from_env(os.environ)
+    Recorder(page, events, wake, Launched(shared, page, streams, keeper), settings, shared).run()
+
+
+class Recorder:
+    """One worker boot, from its first record to its last."""
+
+    def __init__(
+        self,
+        page: spool.Page,
+        events: int,
+        wake: int,
+        around: Surroundings,
+        settings: RecorderSettings,
+        shared: Shared | None,
+    ) -> None:
+        self._page, self._events, self._wake, self._around = page, events, wake, around
+        self._settings, self._shared = settings, shared
+        self._writer = spool.Writer(events, page)
+        self._ledger = Ledger()
+        self._cleaner = tail.Cleaner(os.environ)
+        self._annotator = Annotator(settings, page, self._ledger, self._cleaner, shared)
+        self._extras: dict[int, dict[str, Any]] = {}
+        self._seen = page.get(spool.Page.ACKNOWLEDGED)
+        self._batch_end: int | None = None
+        self._next_batch = 0.0
+        self._next_beat = 0.0
+        self._last_beat_at = 0
+        self._encoder: Encoder | None = None
+        self._delivery: Delivery | None = None
+        self._restore()
+
+    def run(self) -> None:
+        """Returns when all is handed on after the worker's end, or the time for it is over."""
+        while True:
+            self._page.set(spool.Page.RECORDER_BEAT, time.monotonic_ns())
+            woken = self._around.wait(self._wake, _LOOK_SECONDS)
+            deadline = self._around.deadline()
+            if woken:
+                self._clear_wake(gather=deadline is None and not self._around.moving)
+            if deadline is not None:
+                self._tell_last()
+            self._observe(at_end=deadline is not None)
+            if deadline is None:
+                self._beat()
+            self._hand_on(hurry=deadline is not None)
+            if deadline is not None and self._is_over(deadline):
+                break
+        self._last_words()
+
+    def _clear_wake(self, *, gather: bool) -> None:
+        if gather:
+            time.sleep(_GATHER_SECONDS)
+        try:
+            os.eventfd_read(self._wake)
+        except (BlockingIOError, OSError):
+            pass
+
+    def _tell_last(self) -> None:
+        record = self._around.last_record()
+        if record is not None:
+            self._writer.write({"pid": os.getpid(), **record})
+
+    # ------------------------------------------------------------------------------------------------- observing
+
+    def _observe(self, *, at_end: bool) -> None:
+        """Every record that came, once."""
+        while True:
+            data = os.pread(self._events, _READ_BYTES, self._seen)
+            records, used, damaged = spool.decode_placed(data, at_end=at_end and len(data) < _READ_BYTES)
+            if not used:
+                return
+            for position, record in records:
+                self._note(self._seen + position, record)
+            self._ledger.lose(Loss.SPOOL_TORN, damaged)
+            self._seen += used
+            self._save()
+
+    def _note(self, offset: int, record: dict[str, Any]) -> None:
+        extra = self._annotator.note(record)
+        if extra:
+            self._extras[offset] = extra
+            while len(self._extras) > _EXTRAS:
+                del self._extras[next(iter(self._extras))]  # made again from what is left when its turn comes
+
+    def _beat(self) -> None:
+        """A heartbeat is a record like any other. None while the one before has not left: the newest says it all."""
+        now = time.monotonic()
+        boot = self._annotator.boot
+        if now < self._next_beat or boot is None or not self._seen:
+            return
+        self._next_beat = now + self._settings.heartbeat_seconds
+        if self._last_beat_at > self._page.get(spool.Page.ACKNOWLEDGED):
+            return
+        trace_id, span_id = boot
+        self._writer.write(
+            {
+                "k": "point",
+                "n": SpanName.HEARTBEAT,
+                "id": os.urandom(8).hex(),
+                "tr": trace_id,
+                "pa": span_id,
+                "t": time.time_ns(),
+                "pid": os.getpid(),
+                "a": heartbeat(self._page, self._ledger),
+            }
+        )
+        self._last_beat_at = os.lseek(self._events, 0, os.SEEK_END)
+        self._observe(at_end=False)
+
+    # ------------------------------------------------------------------------------------------------ handing on
+
+    def _hand_on(self, *, hurry: bool) -> None:
+        """One batch at a time: what the collector took is acknowledged, then the next one goes."""
+        delivery = self._delivery
+        if delivery is not None:
+            if hurry:
+                delivery.hurry()
+            outcome = delivery.outcome()
+            if outcome is not None and self._batch_end is not None:
+                self._count(outcome)
+                self._acknowledge(self._batch_end)
+                self._batch_end = None
+            if delivery.busy:
+                return
+        now = time.monotonic()
+        while self._batch_end is None and self._page.get(spool.Page.ACKNOWLEDGED) < self._seen:
+            if now < self._next_batch and not hurry:
+                return
+            self._next_batch = now + _BETWEEN_BATCHES_SECONDS
+            self._submit()
+
+    def _submit(self) -> None:
+        """Makes the next batch; one without spans is done with at once."""
+        from sdk_exporter.recorder.delivery import Outcome  # deliberate: with the first event, not before
+
+        begin = self._page.get(spool.Page.ACKNOWLEDGED)
+        records, end = self._next_records(begin)
+        spans = []
+        for offset, record in records:
+            spans += self._spans_of(offset, record)
+        outcome = Outcome()
+        bodies = self._made_encoder().bodies(spans, outcome)
+        self._count(outcome)
+        if bodies:
+            self._batch_end = end
+            self._made_delivery().submit(bodies)
+        else:
+            self._acknowledge(end)
+
+    def _next_records(self, begin: int) -> tuple[list[tuple[int, dict[str, Any]]], int]:
+        data = os.pread(self._events, min(_READ_BYTES, self._seen - begin), begin)
+        placed, used, _ = spool.decode_placed(data, at_end=begin + len(data) >= self._seen)
+        if len(placed) > _BATCH_RECORDS:
+            used = placed[_BATCH_RECORDS][0]
+        # Nothing to be made out: what the first cursor has passed is never waited for.
+        end = begin + used if used else self._seen
+        return [(begin + position, record) for position, record in placed[:_BATCH_RECORDS]], end
+
+    def _spans_of(self, offset: int, record: dict[str, Any]) -> list[Any]:
+        from sdk_exporter.recorder.export import Unusable  # deliberate, as above
+
+        encoder = self._made_encoder()
+        try:
+            shaped = self._annotator.shape(record)
+            if shaped is None:
+                return []
+            extra = self._extras.get(offset)
+            return list(encoder.spans(shaped, self._annotator.added_to(record) if extra is None else extra))
+        except tail.RedactionFailed:
+            self._ledger.lose(Loss.REDACTION_FAILED)
+        except Unusable:
+            self._ledger.lose(Loss.ENCODE)
+        except Exception:  # noqa: BLE001 - records come from any descendant: one that we cannot read stops no other
+            self._ledger.lose(Loss.ENCODE)
+        return []
+
+    def _made_encoder(self) -> Encoder:
+        if self._encoder is None:
+            from sdk_exporter.recorder.export import Encoder  # deliberate: OpenTelemetry comes with the first event
+
+            self._encoder = Encoder(self._cleaner, dict(self._settings.resource))
+        self._encoder.learn(self._annotator.take_resource())
+        return self._encoder
+
+    def _made_delivery(self) -> Delivery:
+        if self._delivery is None:
+            from sdk_exporter.recorder.delivery import Delivery  # deliberate, as above
+
+            self._delivery = Delivery(self._settings, self._wake_up)
+        return self._delivery
+
+    def _wake_up(self) -> None:
+        if self._wake >= 0:
+            os.eventfd_write(self._wake, 1)
+
+    def _count(self, outcome: Outcome) -> None:
+        for reason, count in outcome.losses.items():
+            self._ledger.lose(reason, count)
+
+    def _acknowledge(self, end: int) -> None:
+        begin = self._page.get(spool.Page.ACKNOWLEDGED)
+        self._page.set(spool.Page.ACKNOWLEDGED, end)
+        for offset in [offset for offset in self._extras if offset < end]:
+            del self._extras[offset]
+        low, high = begin & -_PUNCH_BYTES, end & -_PUNCH_BYTES
+        if high > low:
+            kernel.punch_hole(self._events, low, high)
+
+    # -------------------------------------------------------------------------------------------------- the end
+
+    def _is_over(self, deadline: float) -> bool:
+        """All handed on, or no time left, or nobody there to take it."""
+        if self._page.get(spool.Page.ACKNOWLEDGED) >= os.lseek(self._events, 0, os.SEEK_END):
+            return True
+        now = time.monotonic()
+        return now >= deadline - _LAST_WORDS_SECONDS
+
+    def _last_words(self) -> None:
+        if self._delivery is not None:
+            self._delivery.stop()
+        self._page.set(spool.Page.FINISHED, 2)
+
+    # ------------------------------------------------------------------------------------------ across a restart
+
+    def _save(self) -> None:
+        if self._shared is None:
+            return
+        known = {"seen": self._seen, "ledger": self._ledger.to_json(), **self._annotator.to_json()}
+        if not self._shared.save(json.dumps(known).encode()):
+            known.pop("output", None)  # an id-heavy ledger matters more than the end of the boot's output
+            self._shared.save(json.dumps(known).encode())
+
+    def _restore(self) -> None:
+        saved = self._shared.load() if self._shared is not None else None
+        if saved is None:
+            return
+        known = json.loads(saved)
+        self._seen = max(self._seen, int(known["seen"]))
+        self._ledger.restore(known["ledger"])
+        self._annotator.restore(known)
+
+
+def _forget_working_folder() -> None:
+    """`python -m` puts it first, and a user's own `requests.py` in there is not what OpenTelemetry wants."""
+    here = os.getcwd()
+    sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]
