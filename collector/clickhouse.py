@@ -43,7 +43,6 @@ WAIT_MARGIN_SECONDS: Final = 2.0
 CONNECT_SECONDS: Final = 5
 MAX_ROWS: Final = 10_000
 
-EMBEDDED_NOT_OPENED: Final = 36
 UNKNOWN_TABLE, UNKNOWN_DATABASE = 60, 81
 WAITING_MAY_HELP: Final = frozenset(
     {
@@ -304,8 +303,9 @@ def _embedded_client(path: Path) -> Client:
             "the embedded store needs the package chdb-core: pip install 'stallscope[embedded]'"
         ) from error
     except ClickHouseError as error:
-        if getattr(error, "code", None) != EMBEDDED_NOT_OPENED:
-            raise
+        if "already initialized" in str(error):  # no code comes with this one
+            raise StoreRefused("this process has another embedded store open: it can open one path alone") from error
+        # The engine does not say why; these two are the reasons there are.
         raise StoreUnavailable(
             f"cannot open the embedded store {path}: another process has it open, or the folder cannot be written. "
             "One process alone can use it; for more use a ClickHouse server (STALLSCOPE_DATABASE_URL=clickhouse://…)"

@@ -38,7 +38,7 @@ SPANS_PER_REQUEST: Final = 50_000
 KEY_BYTES: Final = 256
 NAME_BYTES: Final = 256
 TAIL_BYTES: Final = 1 << 20
-"""Most bytes of a log tail here. The worker decides how long one is (STALLSCOPE_LOG_TAIL_BYTES); this only bounds it."""
+"""Most bytes of a log tail here: a bound only. How long one is the worker decides (STALLSCOPE_LOG_TAIL_BYTES)."""
 RESOURCE_BYTES: Final = 16_384
 """Most bytes of all texts of one resource: it is stored with each of its spans."""
 DEPTH: Final = 8

@@ -281,9 +281,12 @@ class ClickHouseServer:
             raise
 
     def kill(self) -> None:
+        """End it at once, as a crash would."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
 
     def __enter__(self) -> ClickHouseServer:
         return self.start()

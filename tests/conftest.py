@@ -60,14 +60,17 @@ def embedded_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     handle.close()
 
 
+def server_url(server: ClickHouseServer) -> str:
+    """A fresh database on the server, not created yet."""
+    return f"clickhouse://stallscope:{PASSWORD}@127.0.0.1:{server.http_port}/test_{uuid.uuid4().hex[:12]}"
+
+
 @pytest.fixture(params=["embedded", "server"])
 def database_url(request: pytest.FixtureRequest) -> str:
     """Where a fresh, empty database is, on each of the two engines in turn."""
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    if request.param == "embedded":
-        return f"chdb://{request.getfixturevalue('embedded_path')}?database={name}"
-    server: ClickHouseServer = request.getfixturevalue("clickhouse")
-    return f"clickhouse://stallscope:{PASSWORD}@127.0.0.1:{server.http_port}/{name}"
+    if request.param == "server":
+        return server_url(request.getfixturevalue("clickhouse"))
+    return f"chdb://{request.getfixturevalue('embedded_path')}?database=test_{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture
