@@ -1,1 +1,28 @@
 """The command line: one file per command."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from collector.cli.demo import demo
+from collector.cli.doctor import doctor
+from collector.cli.explain import explain
+from collector.cli.failures import Commands
+from collector.cli.migrate import migrate
+from collector.cli.serve import serve
+from sdk_exporter.contract import VERSION
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="stallscope")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Why did this GPU request fail or stall?"""
+    if os.environ.get("NO_COLOR"):
+        context.color = False
+
+
+for _command in (serve, migrate, demo, explain, doctor):
+    main.add_command(_command)

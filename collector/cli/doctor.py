@@ -1,0 +1,102 @@
+"""`stallscope doctor`: what is wrong with this installation."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from collector.cli.failures import FAILED
+
+if TYPE_CHECKING:
+    from collector.settings import Settings
+
+FREE_BYTES: Final = 1 << 30
+"""Less free disk than this under the embedded store is worth a word."""
+PARTS: Final = (
+    ("chdb", "the embedded store", "pip install 'stallscope[embedded]'"),
+    ("runpod", "the demo's workers", "pip install 'stallscope[demo]'"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    ok: bool
+    detail: str
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def doctor(*, as_json: bool) -> int:
+    """Look at settings, store, migrations, disk, parts and tokens, and say what is wrong."""
+    findings = examine()
+    if as_json:
+        found = [{"what": one.what, "ok": one.ok, "detail": one.detail} for one in findings]
+        click.echo(json.dumps({"findings": found}, ensure_ascii=False, indent=2))
+    for one in () if as_json else findings:
+        mark = click.style("ok   ", fg="green") if one.ok else click.style("WRONG", fg="red")
+        click.echo(f"{mark}  {one.what}: {one.detail}")
+    return 0 if all(one.ok for one in findings) else FAILED
+
+
+def examine() -> list[Finding]:
+    """Everything that was looked at, in the order in which it should be put right."""
+    # Loaded here: help should not wait for the store's client.
+    from collector.auth import Tokens
+    from collector.clickhouse import target_of
+    from collector.settings import Settings, SettingsError
+
+    parts = [_part(module, what, fix) for module, what, fix in PARTS]
+    try:
+        settings = Settings.from_env(os.environ)
+        target = target_of(settings.database_url.get_secret_value())
+        tokens = Tokens.of(settings)
+    except SettingsError as error:
+        return [Finding("settings", False, str(error)), *parts]
+    said = "none set: this machine only" if tokens.none_set else "set"
+    findings = [Finding("settings", True, f"store {target}"), *parts, Finding("tokens", True, said)]
+    if target.path is not None:
+        findings.append(_disk(target.path))
+        if not target.path.exists():
+            return [*findings, Finding("store", True, f"{target.path} will be made by `stallscope serve`")]
+    return [*findings, *asyncio.run(_store(settings))]
+
+
+def _part(module: str, what: str, fix: str) -> Finding:
+    present = importlib.util.find_spec(module) is not None
+    return Finding(what, present, "installed" if present else f"not installed: {fix}")
+
+
+def _disk(path: Path) -> Finding:
+    existing = next(place for place in (path, *path.parents) if place.exists())
+    free = shutil.disk_usage(existing).free
+    return Finding("disk", free >= FREE_BYTES, f"{free / (1 << 30):.1f} GiB free under {existing}")
+
+
+async def _store(settings: Settings) -> list[Finding]:
+    from collector import migrate
+    from collector.clickhouse import Database
+    from collector.errors import StallscopeError
+
+    try:
+        db = await Database.open(settings)
+    except StallscopeError as error:
+        return [Finding("store", False, f"{error}")]
+    try:
+        waiting = [migration.name for migration in await migrate.plan(db)]
+    except StallscopeError as error:
+        return [Finding("store", True, "answers"), Finding("migrations", False, str(error))]
+    finally:
+        await db.close()
+    detail = f"{len(waiting)} wait: run `stallscope migrate`" if waiting else "all applied"
+    return [Finding("store", True, "answers"), Finding("migrations", not waiting, detail)]
