@@ -21,14 +21,11 @@ Records (JSON objects; times are Unix nanoseconds, ids lower-case hex):
     {"k": "out",   "st": "stdout"|"stderr", "j": job id?, "t", "b": text}   a piece of Python's own streams, raw: the
                                             reader redacts what it keeps of them as one text
     {"k": "out",   "st", "t", "w": bytes}   so many bytes were written after a `job.run` began, and withheld
-
-`start`, `end` and `point` may have "li": [trace id, span id], a link: the first span of an attempt at a job points so
-to its worker's boot.
     {"k": "child", "child": pid, "exit": code?, "signal": name?, "command"?, "oom"?, "t"}      a child process ended
     {"k": "death", "worker": pid, "exit", "signal", "oom", ..., "t"}        the worker ended      (keeper's)
 
-`start`, `end` and `point` may carry "li": [[trace id, span id], ...], links to other traces. Every record has "t" and
-"pid". `end` and `start` of one thing share "id".
+`start`, `end` and `point` may have "li": [trace id, span id], a link: the first span of an attempt at a job points so
+to its worker's boot. Every record has "t" and "pid". `end` and `start` of one thing share "id".
 """
 
 from __future__ import annotations

@@ -1,0 +1,202 @@
+"""`instrument()`: find the launcher's hand-over, or start a recorder of our own; then watch.
+
+Without a launcher the recorder is a child started beside the worker. It promises neither the death nor the output of
+native code and children; the streams 1 and 2 stay as they are, so nothing can get worse.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sdk_exporter import beats, events, importing, spool, tee
+from sdk_exporter.contract import Key
+from sdk_exporter.events import Boot
+from sdk_exporter.guard import never_raise
+from sdk_exporter.settings import ExporterSettings, warn_once
+
+BOOT_ENVIRONMENT_KEY: Final = "STALLSCOPE_BOOT"
+RECORDER_MODULE: Final = "sdk_exporter.recorder"
+OUR_MODULES: Final = ("sdk_exporter", RECORDER_MODULE)
+
+_state: dict[str, Any] = {}
+
+
+@never_raise
+def instrument() -> None:
+    """Once per process. Patches the SDK now, or as soon as it is imported."""
+    if not begin():
+        return
+    importing.watch_sdk()
+
+
+@never_raise
+def instrument_with_sdk() -> None:
+    """The same, but not before the SDK is imported: for tools that instrument every Python process there is."""
+    importing.when_imported(importing.SDK_MODULE, instrument)
+
+
+def begin() -> bool:
+    """Start telling, unless this process is not to be watched. True if it is watched now."""
+    if _state.get("pid") == os.getpid():
+        return bool(_state["on"])
+    _state.update(pid=os.getpid(), on=False)
+    settings = ExporterSettings.from_env(os.environ)
+    if settings.disabled or _is_ours() or _is_child():
+        return False
+    handed_over = spool.from_environment(os.environ)
+    found = handed_over or _own_recorder(settings)
+    if found is None:
+        warn_once("no recorder could be started; this worker is not observed")
+        return False
+    writer, page = found
+    _start(writer, page, settings, own_recorder=handed_over is None)
+    _state["on"] = True
+    return True
+
+
+def _start(writer: spool.Writer, page: spool.Page, settings: ExporterSettings, *, own_recorder: bool) -> None:
+    from_launcher = None if own_recorder else Boot.parse(os.environ.get(BOOT_ENVIRONMENT_KEY, ""))
+    life = from_launcher or _state.get("boot") or Boot.new(_process_start_ns())
+    events.start(writer, page, life)
+    events.resource({Key.BOOT_ID: life.boot_id, Key.PROCESS_PID: os.getpid()})
+    if from_launcher is None:
+        events.begin_boot({Key.COLDSTART: True})
+    if own_recorder:
+        page.set(spool.Page.WORKER_PID, os.getpid())
+        # Below a launcher the streams are read where they come out, and telling them twice would double the tail.
+        if settings.log_capture != "off":
+            tee.install(handler_logs=settings.handler_logs)
+    events.before_failure[:] = [tee.flush]
+    beats.every_tick[:] = [events.report_losses, _reap]
+    beats.start()
+    _watch_boot()
+    if "fork_hook" not in _state:
+        _state["fork_hook"] = True
+        os.register_at_fork(after_in_child=events.stop)
+
+
+def stop() -> None:
+    """Tell nothing more (uninstrument)."""
+    tee.uninstall()
+    events.stop()
+    _state.clear()
+
+
+def _is_ours() -> bool:
+    """The recorder and the launcher may run with the worker's environment, auto-instrumentation included."""
+    arguments = getattr(sys, "orig_argv", [])
+    return any(arguments[at] == "-m" and arguments[at + 1] in OUR_MODULES for at in range(len(arguments) - 1))
+
+
+def _is_child() -> bool:
+    """A child that multiprocessing spawned runs the user's main module again; the worker is its parent."""
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
+
+
+# ------------------------------------------------------------------------------------------------ one-line form
+
+
+def _own_recorder(settings: ExporterSettings) -> tuple[spool.Writer, spool.Page] | None:
+    """Memory for the records, a page for the beats, and the process that reads them."""
+    try:
+        events_file = os.memfd_create("stallscope-events", os.MFD_CLOEXEC)
+        page_file = os.memfd_create("stallscope-page", os.MFD_CLOEXEC)
+        _append_only(events_file)
+        os.ftruncate(page_file, spool.PAGE_BYTES)
+        page = spool.Page(page_file)
+        life = _state["boot"] = Boot.new(_process_start_ns())
+        _state["recorder"] = _spawn(events_file, page_file, life)
+        return spool.Writer(events_file, page, cap_bytes=settings.spool_bytes), page
+    except (OSError, AttributeError, ValueError, TypeError):
+        return None
+
+
+def _append_only(descriptor: int) -> None:
+    import fcntl  # only this form needs it
+
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_APPEND)
+
+
+def _spawn(events_file: int, page_file: int, life: Boot) -> int:
+    """Pid of the recorder. `posix_spawn`: no copy of the worker's memory, and no lock held by one of its threads."""
+    status = os.fstat(events_file)
+    environ = _recorder_environment(os.environ)
+    environ[spool.ENVIRONMENT_KEY] = f"{events_file},-1,{page_file},{status.st_dev},{status.st_ino},{os.getpid()}"
+    environ[BOOT_ENVIRONMENT_KEY] = life.text()
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-m", RECORDER_MODULE],
+            environ,
+            file_actions=[
+                # The worker's own output must end with the worker: whoever reads it waits for its end.
+                *((os.POSIX_SPAWN_DUP2, null, number) for number in (0, 1, 2)),
+                # A descriptor duplicated onto itself is inherited; nobody else gets it.
+                (os.POSIX_SPAWN_DUP2, events_file, events_file),
+                (os.POSIX_SPAWN_DUP2, page_file, page_file),
+            ],
+            setsid=True,
+        )
+    finally:
+        os.close(null)
+
+
+def _recorder_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Without what would instrument the recorder itself."""
+    kept = dict(environ)
+    paths = kept.get("PYTHONPATH", "").split(os.pathsep)
+    clean = [
+        path for path in paths if not path.rstrip("/").endswith("opentelemetry/instrumentation/auto_instrumentation")
+    ]
+    if clean != paths:
+        kept["PYTHONPATH"] = os.pathsep.join(clean)
+    return kept
+
+
+@never_raise
+def _reap() -> None:
+    """A recorder that ended must not stay as a zombie of the worker."""
+    recorder = _state.get("recorder")
+    if recorder is None:
+        return
+    try:
+        ended, _ = os.waitpid(recorder, os.WNOHANG)
+    except ChildProcessError:
+        ended = recorder
+    if ended:
+        _state["recorder"] = None
+
+
+def _process_start_ns() -> int:
+    """When this process was started, as Unix ns; now, where the system does not tell."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            ticks = int(file.read().rsplit(b")", 1)[1].split()[19])
+        ago = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        if 0 <= ago < 86_400 * 366:
+            return time.time_ns() - int(ago * 1e9)
+    except (OSError, ValueError, IndexError, AttributeError):
+        pass
+    return time.time_ns()
+
+
+# ------------------------------------------------------------------------------------------------------ the boot
+
+
+def _watch_boot() -> None:
+    """An exception that ends the program before the SDK starts is the boot's failure. The hook before us still runs."""
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> Any:
+        answer = previous(kind, error, trace)
+        if isinstance(error, Exception):
+            events.end_boot({}, error=error)
+        return answer
+
+    sys.excepthook = hook

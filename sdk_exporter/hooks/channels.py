@@ -1,0 +1,140 @@
+"""Health of a poll channel: the worker's intake (`job_take`) and its stop signals (`stop_channel`).
+
+Told once a minute and at once when its state changes; no record per poll, since a channel may spin at thousands a
+second.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Any, Final
+
+from sdk_exporter import events
+from sdk_exporter.contract import CHANNEL_REPORT_SECONDS, ChannelState, ChannelViolation, Key
+from sdk_exporter.guard import never_raise
+
+SPIN_POLLS: Final = 40
+SPIN_SECONDS: Final = 2.0
+"""So many idle polls within so many seconds: nobody holds the poll open, and nobody pauses."""
+HOLDS_KEPT: Final = 512
+STATE_CHANGE_SECONDS: Final = 1.0
+"""Least time between two reports, so that a flapping channel does not flood."""
+
+
+class Channel:
+    """Counts since the last report, and the state. Polled on the loop, reported by the beat thread as well."""
+
+    def __init__(self, span_name: str) -> None:
+        self._span_name = span_name
+        # Reentrant: nothing here runs in a signal handler, but `report` is called with it held.
+        self._lock = threading.RLock()
+        self._state: ChannelState | None = None
+        self._told: ChannelState | None = None
+        self._since = self._last_report = time.monotonic()
+        self._last_ok = self._since
+        self._idle: deque[float] = deque(maxlen=SPIN_POLLS)
+        self._violation: ChannelViolation | None = None
+        self._consecutive_failures = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._polls = self._empty = self._failures = 0
+        self._holds: deque[float] = deque(maxlen=HOLDS_KEPT)
+
+    @never_raise
+    def disabled(self) -> None:
+        """The SDK has no such channel in this worker, for its whole life."""
+        with self._lock:
+            self._state = ChannelState.DISABLED
+            self._report_if_due()
+
+    @never_raise
+    def polled(
+        self,
+        hold_seconds: float,
+        *,
+        is_failure: bool = False,
+        is_empty: bool = False,
+        is_idle: bool = False,
+        violation: ChannelViolation | None = None,
+    ) -> None:
+        """One answer. `is_idle`: it brought no work, so that many of them in a row are a spin."""
+        with self._lock:
+            now = time.monotonic()
+            self._polls += 1
+            self._empty += is_empty
+            self._holds.append(hold_seconds)
+            self._violation = violation
+            if is_failure:
+                self._failures += 1
+                self._consecutive_failures += 1
+            else:
+                self._consecutive_failures = 0
+                if violation is None:
+                    self._last_ok = now
+            if is_idle:
+                self._idle.append(now)
+            else:
+                self._idle.clear()
+            self._state = self._judge(now)
+            self._report_if_due()
+
+    def _judge(self, now: float) -> ChannelState:
+        if len(self._idle) == SPIN_POLLS and now - self._idle[0] < SPIN_SECONDS:
+            return ChannelState.SPINNING
+        if self._violation is not None:
+            return ChannelState.VIOLATING
+        return ChannelState.FAILING if self._consecutive_failures else ChannelState.OK
+
+    @never_raise
+    def tick(self) -> None:
+        """The beat thread's look: reports go on when the loop is blocked or a poll hangs."""
+        with self._lock:
+            self._report_if_due()
+
+    def _report_if_due(self) -> None:
+        if self._state is None:
+            return
+        since_report = time.monotonic() - self._last_report
+        changed = self._told != self._state and (self._told is None or since_report >= STATE_CHANGE_SECONDS)
+        if changed or since_report >= CHANNEL_REPORT_SECONDS:
+            self._report()
+
+    def _report(self) -> None:
+        assert self._state is not None  # noqa: S101 - narrows the type; the only caller has checked
+        now = time.monotonic()
+        window = max(now - self._since, 1.0)  # a rate over less than a second says nothing
+        attributes: dict[str, Any] = {
+            Key.CHANNEL_STATE: self._state.value,
+            Key.CHANNEL_POLLS: self._polls,
+            Key.CHANNEL_EMPTY: self._empty,
+            Key.CHANNEL_FAILURES: self._failures,
+            Key.CHANNEL_CONSECUTIVE_FAILURES: self._consecutive_failures,
+            Key.CHANNEL_LAST_OK_AGE_SECONDS: now - self._last_ok,
+            Key.CHANNEL_RATE_PER_SECOND: self._polls / window,
+        }
+        if self._violation is not None:
+            attributes[Key.CHANNEL_VIOLATION] = self._violation.value
+        if self._holds:
+            attributes[Key.CHANNEL_HOLD_SECONDS_P50] = sorted(self._holds)[len(self._holds) // 2]
+        events.point(self._span_name, attributes)
+        self._told, self._last_report, self._since = self._state, now, now
+        self._clear()
+
+
+class Poll:
+    """One request on its way, filled in by the HTTP trace."""
+
+    __slots__ = ("began", "body", "content_type", "status")
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.status: int | None = None
+        self.content_type = ""
+        self.body = b""
+        """The answer as far as the SDK has read it; a reference, not a copy."""
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.began

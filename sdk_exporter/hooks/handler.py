@@ -1,0 +1,177 @@
+"""The user's handler, watched from around: `job.run` from its first step to its end, with the real exception.
+
+The SDK turns exceptions into text, so only the handler's own caller sees them; we stand there. Frames of ours are
+taken out of the trace again: it goes to the caller of the job, word for word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Any
+
+from sdk_exporter import events, tee
+from sdk_exporter.contract import MESSAGE_BYTES, HandlerKind, Key, SpanName
+from sdk_exporter.events import Attempt, Span
+from sdk_exporter.guard import never_raise
+from sdk_exporter.hooks import stops
+
+RETURNED_ERROR = "handler_returned_error"
+
+
+def watched(handler: Callable[[Any], Any], attempt: Attempt) -> Callable[[Any], Any]:
+    """A stand-in for `handler` in this attempt, of the same kind to the SDK's eye: generator, async generator, or not.
+
+    A new function per run, with the attempt in its closure: the user's own object is never touched.
+    """
+    if inspect.isasyncgenfunction(handler):
+
+        async def stream(job: Any) -> AsyncGenerator[Any]:
+            run = _begin(attempt, HandlerKind.GENERATOR)
+            inner = None
+            try:
+                inner = handler(job)
+                async for chunk in inner:
+                    _chunk(run)
+                    yield chunk
+            except BaseException as error:
+                error.__traceback__ = below(error)
+                _failed(attempt, run, error)
+                if inner is not None and isinstance(error, GeneratorExit):
+                    await inner.aclose()
+                raise
+            _returned(attempt, run, None)
+
+        return stream
+    if inspect.isgeneratorfunction(handler):
+
+        def iterate(job: Any) -> Generator[Any]:
+            run = _begin(attempt, HandlerKind.GENERATOR)
+            inner = None
+            try:
+                inner = handler(job)
+                for chunk in inner:
+                    _chunk(run)
+                    yield chunk
+            except BaseException as error:
+                error.__traceback__ = below(error)
+                _failed(attempt, run, error)
+                if inner is not None and isinstance(error, GeneratorExit):
+                    inner.close()
+                raise
+            _returned(attempt, run, None)
+
+        return iterate
+
+    def call(job: Any) -> Any:
+        run = _begin(attempt, HandlerKind.ASYNC if _is_async(handler) else HandlerKind.SYNC)
+        try:
+            result = handler(job)
+        except BaseException as error:
+            error.__traceback__ = below(error)
+            _failed(attempt, run, error)
+            raise
+        if inspect.isawaitable(result):
+            return _awaited(result, attempt, run)
+        _returned(attempt, run, result)
+        return result
+
+    return call
+
+
+def _is_async(handler: Callable[[Any], Any]) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+
+
+async def _awaited(awaitable: Any, attempt: Attempt, run: Span | None) -> Any:
+    try:
+        result = await awaitable
+    except BaseException as error:
+        error.__traceback__ = below(error)
+        _failed(attempt, run, error)
+        raise
+    _returned(attempt, run, result)
+    return result
+
+
+def below(error: BaseException) -> Any:
+    """The trace without its first entry, the frame of ours that asks. Raised on, the entry does not come back."""
+    trace = error.__traceback__
+    return trace.tb_next if trace is not None else None
+
+
+@never_raise
+def _begin(attempt: Attempt, kind: HandlerKind) -> Span:
+    tee.run_begins()
+    run = attempt.run = events.begin(SpanName.JOB_RUN, {Key.HANDLER_KIND: kind.value}, attempt=attempt)
+    events.progress()
+    return run
+
+
+@never_raise
+def _chunk(run: Span | None) -> None:
+    events.progress()
+    if run is not None:
+        run.attributes[Key.HANDLER_CHUNKS] = run.attributes.get(Key.HANDLER_CHUNKS, 0) + 1
+
+
+@never_raise
+def _returned(attempt: Attempt, run: Span | None, result: Any) -> None:
+    events.progress()
+    if run is not None:
+        message = result.get("error") if isinstance(result, dict) else None
+        if message:
+            run.end(error=_returned_error(message), attributes={Key.HANDLER_RETURNED_ERROR: True})
+        else:
+            _count_chunks(run)
+            run.end()
+    stops.handler_ended(attempt, None)
+
+
+def _returned_error(message: object) -> dict[str, str]:
+    text = message if isinstance(message, str) else str(message)
+    return {"type": RETURNED_ERROR, "message": events.redacted(text, MESSAGE_BYTES), "stacktrace": ""}
+
+
+def _count_chunks(run: Span) -> None:
+    """No chunk is a count as well."""
+    if run.attributes[Key.HANDLER_KIND] == HandlerKind.GENERATOR.value:
+        run.attributes.setdefault(Key.HANDLER_CHUNKS, 0)
+
+
+@never_raise
+def _failed(attempt: Attempt, run: Span | None, error: BaseException) -> None:
+    events.progress()
+    if run is not None:
+        _count_chunks(run)
+        if isinstance(error, GeneratorExit):
+            _left_early(attempt, run)
+        elif isinstance(error, asyncio.CancelledError) and attempt.stop is not None:
+            run.end("unset")  # stopped as asked for: the stop's own span tells the rest
+        else:
+            run.end(error=error)
+    stops.handler_ended(attempt, error)
+
+
+def _left_early(attempt: Attempt, run: Span) -> None:
+    """The SDK leaves a generator where it is: for a stop, or after a chunk with `error`."""
+    if attempt.stop is not None:
+        run.end("unset")
+    else:
+        told = _returned_error("a chunk with an error ended the stream")
+        run.end(error=told, attributes={Key.HANDLER_RETURNED_ERROR: True})
+
+
+@never_raise
+def job_ended(attempt: Attempt, error: BaseException | None) -> None:
+    """The SDK is done with the job: a run that is still open was left in the middle."""
+    run = attempt.run
+    if run is None or run.ended:
+        return
+    if error is None:
+        _left_early(attempt, run)
+    elif attempt.stop is not None:
+        run.end("unset")
+    else:
+        run.end(error=error)

@@ -1,0 +1,66 @@
+"""What the SDK's HTTP session does, through aiohttp's own tracing: every try with its answer, retries included."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+
+from sdk_exporter.hooks import delivery
+from sdk_exporter.hooks.channels import Poll
+
+poll: ContextVar[Poll | None] = ContextVar("stallscope_poll", default=None)
+"""The poll that the running task makes."""
+
+
+def trace_config() -> aiohttp.TraceConfig:
+    """A new one per session: aiohttp freezes it. Requests that belong to no poll and no result cost two look-ups."""
+    config = aiohttp.TraceConfig()
+    config.on_request_start.append(_on_start)
+    config.on_request_chunk_sent.append(_on_sent)
+    config.on_request_end.append(_on_end)
+    config.on_request_exception.append(_on_exception)
+    config.on_response_chunk_received.append(_on_received)
+    return config
+
+
+# A trace's callback that raises would fail the request: nothing here may (delivery's methods guard themselves, and
+# attribute access on aiohttp's own parameters is all that is left).
+
+
+async def _on_start(_session: Any, _context: SimpleNamespace, _params: Any) -> None:
+    result = delivery.current.get()
+    if result is not None:
+        result.try_begins()
+
+
+async def _on_sent(_session: Any, _context: SimpleNamespace, params: aiohttp.TraceRequestChunkSentParams) -> None:
+    result = delivery.current.get()
+    if result is not None:
+        result.sent(len(params.chunk))
+
+
+async def _on_end(_session: Any, _context: SimpleNamespace, params: aiohttp.TraceRequestEndParams) -> None:
+    result = delivery.current.get()
+    if result is not None:
+        result.answered(params.response.status)
+    asked = poll.get()
+    if asked is not None:
+        asked.status = params.response.status
+        asked.content_type = params.response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+async def _on_exception(_session: Any, _context: SimpleNamespace, params: aiohttp.TraceRequestExceptionParams) -> None:
+    result = delivery.current.get()
+    if result is not None:
+        result.failed(params.exception)
+
+
+async def _on_received(
+    _session: Any, _context: SimpleNamespace, params: aiohttp.TraceResponseChunkReceivedParams
+) -> None:
+    asked = poll.get()
+    if asked is not None:
+        asked.body = params.chunk

@@ -1,0 +1,59 @@
+"""Context managers by which user code says what it is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+from sdk_exporter import events, ledger
+from sdk_exporter.contract import SpanName
+
+PHASE_PREFIX: Final = "phase."
+"""Keeps a user's name apart from the contract's span names."""
+
+
+@contextmanager
+def job(job_id: str) -> Generator[None]:
+    """A run of `job_id`, unless the SDK's hooks tell that run already: then only the context is set."""
+    text = events.job_id_text(job_id)
+    watched = ledger.in_hand.get(text)
+    if watched is not None:
+        token = events.current.set(watched)
+        try:
+            yield
+        finally:
+            events.current.reset(token)
+        return
+    attempt = ledger.attempt_of(text)
+    run = attempt.run = events.begin(SpanName.JOB_RUN, attempt=attempt)
+    token = events.current.set(attempt)
+    events.progress()
+    try:
+        yield
+    except BaseException as error:
+        run.end(error=error)
+        ledger.release(attempt, "failed")
+        raise
+    else:
+        run.end()
+        ledger.release(attempt, "delivered")
+    finally:
+        events.current.reset(token)
+
+
+@contextmanager
+def phase(name: str) -> Generator[None]:
+    """A span `phase.<name>` under the running job, or the boot."""
+    attempt = events.current.get()
+    span = events.begin(PHASE_PREFIX + events.job_id_text(name), attempt=attempt)
+    events.progress()
+    try:
+        yield
+    except BaseException as error:
+        span.end(error=error)
+        raise
+    else:
+        span.end()
+    finally:
+        events.progress()

@@ -1,0 +1,134 @@
+"""Python's own output streams, written on first and then told, for a worker without a launcher above it.
+
+Only the stream's `write` is shadowed, on the object that the user already holds: identity, type and every other
+attribute stay, and log handlers made earlier are seen too. Native code and children write past it; they need the
+launcher.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from sdk_exporter import bounds, events
+from sdk_exporter.guard import never_raise
+
+PIECE_CHARACTERS: Final = 8_192
+"""A longer piece is told in several records."""
+
+
+class Tee:
+    """What was written to one stream since the last whole line, by job."""
+
+    def __init__(self, stream: str, *, handler_logs: bool) -> None:
+        self._stream, self._handler_logs = stream, handler_logs
+        self._pending: dict[str | None, str] = {}
+        self._withheld_bytes = 0
+        self.original: Callable[[str], Any] | None = None
+
+    def wrap(self, write: Callable[[str], Any]) -> Callable[[str], Any]:
+        """`write`, told about afterwards. Its answer and its exceptions pass untouched."""
+        self.original = write
+
+        def teed(text: str, /) -> Any:
+            answer = write(text)
+            self.told(text)
+            return answer
+
+        return teed
+
+    @never_raise
+    def told(self, text: str) -> None:
+        """Keep `text`, and tell it as far as its last line end."""
+        if not events.enabled() or not isinstance(text, str):
+            return
+        if Tee.run_began and not self._handler_logs:
+            self._withheld_bytes += len(text.encode("utf-8", "replace"))
+            return
+        attempt = events.current.get()
+        job_id = attempt.job_id if attempt is not None else None
+        text = self._pending.pop(job_id, "") + text
+        cut = text.rfind("\n") + 1
+        if cut == 0 and len(text) >= PIECE_CHARACTERS:
+            cut = len(text)
+        if cut:
+            self._tell(job_id, text[:cut])
+        if text[cut:]:
+            self._pending[job_id] = text[cut:]
+
+    def _tell(self, job_id: str | None, text: str) -> None:
+        # Raw on purpose: the recorder, on this machine, redacts what it keeps as one text. A piece redacted on its own
+        # would hide the half of a secret that tells what the other half is.
+        for begin in range(0, len(text), PIECE_CHARACTERS):
+            record = {"k": "out", "st": self._stream, "b": bounds.valid(text[begin : begin + PIECE_CHARACTERS])}
+            if job_id is not None:
+                record["j"] = job_id
+            events.write(record)
+
+    @never_raise
+    def settle(self) -> None:
+        """Tell what is left of unfinished lines, and how much was withheld."""
+        for job_id in list(self._pending):
+            self._tell(job_id, self._pending.pop(job_id, ""))
+        withheld, self._withheld_bytes = self._withheld_bytes, 0
+        if withheld:
+            events.write({"k": "out", "st": self._stream, "w": withheld})
+
+    run_began = False
+    """Set with the first `job.run`, for good: without consent nothing written after it may leave the worker."""
+
+
+_tees: list[tuple[Any, Tee]] = []
+
+
+@never_raise
+def install(*, handler_logs: bool) -> None:
+    """Shadow `write` on sys.stdout and sys.stderr, where the objects allow it."""
+    if _tees:
+        return
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name, None)
+        write = getattr(stream, "write", None)
+        if stream is None or write is None:
+            continue
+        tee = Tee(name, handler_logs=handler_logs)
+        try:
+            stream.write = tee.wrap(write)
+        except (AttributeError, TypeError):
+            continue
+        _tees.append((stream, tee))
+
+
+@never_raise
+def uninstall() -> None:
+    """Give `write` back."""
+    while _tees:
+        stream, tee = _tees.pop()
+        tee.settle()
+        stream.__dict__.pop("write", None)
+
+
+@never_raise
+def settle() -> None:
+    """Tell everything that is still held back."""
+    for _, tee in _tees:
+        tee.settle()
+
+
+@never_raise
+def run_begins() -> None:
+    """A handler starts: settle what belongs to the time before it."""
+    if not Tee.run_began:
+        settle()
+        Tee.run_began = True
+
+
+def flush() -> None:
+    """Flush the user's streams and settle: what was printed before a failure must be where the recorder finds it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:  # noqa: BLE001, S112 - a closed, replaced or None stream is the user's business
+            continue
+    settle()
