@@ -1,0 +1,44 @@
+"""Pieces that several pages are made of: requests in a list, numbers with bars, the next page's address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from collector.diagnosis.answer import Answer
+from dashboard import urls, wording
+from dashboard.contexts import JobRow, Tally
+from dashboard.tail_view import root_cause
+
+
+def job_row(answer: Answer) -> JobRow:
+    """A request as a list shows it."""
+    root = root_cause(answer.verdict)
+    return JobRow(answer, wording.TONES[answer.state], newest_time(answer), root.text if root else None)
+
+
+def job_rows(answers: Iterable[Answer]) -> tuple[JobRow, ...]:
+    """Requests as a list shows them."""
+    return tuple(job_row(answer) for answer in answers)
+
+
+def newest_time(answer: Answer) -> datetime | None:
+    """When it was claimed last, or else the newest time that its verdict or history tells."""
+    claims = [attempt.claimed_at for attempt in answer.attempts if attempt.claimed_at]
+    told = [item.at for item in answer.verdict.evidence if item.at] + [revision.at for revision in answer.history]
+    return max(claims or told, default=None)
+
+
+def tallies(counts: Mapping[str, int], filter: str, fixed: Mapping[str, str | int | None]) -> tuple[Tally, ...]:
+    """Counts with the address of the list behind each, most frequent first. `fixed` holds the list's other filters."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    most = max(counts.values(), default=0)
+    return tuple(
+        Tally(name, count, urls.listing("/jobs", {**fixed, filter: name}), round(count / most * 100, 1))
+        for name, count in ordered
+    )
+
+
+def paged(path: str, filters: Mapping[str, str | int | None], cursor: str | None) -> str | None:
+    """The address of the page that `cursor` begins."""
+    return urls.listing(path, {**filters, "cursor": cursor}) if cursor else None

@@ -1,0 +1,43 @@
+"""Whether workers can be told to stop a request: the newest report of each stop channel."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from fastapi import Request, Response
+
+from collector import queries
+from collector.app import db_of
+from collector.auth import ReadTenant
+from dashboard import render, urls
+from dashboard.contexts import StopChannelsPage
+from dashboard.pages._rows import paged
+from dashboard.site import site_of
+
+DAY: Final = timedelta(days=1)
+
+
+async def stop_channels_page(request: Request, tenant: ReadTenant) -> Response:
+    """`/stop-channels`."""
+    return render.html("stop_channels.html", await _channels(request, tenant))
+
+
+async def stop_channels_json(request: Request, tenant: ReadTenant) -> Response:
+    """`/stop-channels.json`."""
+    page = await _channels(request, tenant)
+    return render.json({"items": page.channels, "next_cursor": page.next_cursor})
+
+
+async def _channels(request: Request, tenant: str) -> StopChannelsPage:
+    cursor = request.query_params.get("cursor") or None
+    twins = (("JSON", urls.listing("/stop-channels.json", {"cursor": cursor})),)
+    site = site_of(request, "Stop channels", "Stop channels", twins=twins)
+    found = await queries.stop_channels(db_of(request), tenant, site.now - DAY, cursor=cursor)
+    return StopChannelsPage(
+        site=site,
+        channels=tuple(found.items),
+        next_cursor=found.next_cursor,
+        next_url=paged("/stop-channels", {}, found.next_cursor),
+        first_url="/stop-channels" if cursor else None,
+    )
