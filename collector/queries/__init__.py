@@ -1,9 +1,11 @@
 """One function, one SQL text, one typed answer. Values are bound, never pasted into a text.
 
 `job`: everything stored about one request. `jobs`: requests as last diagnosed. `groups`: same failure, grouped.
-`fleet`: endpoints, workers, stop channels, the counts of the overview.
+`fleet`: endpoints, workers, stop channels, the counts of the overview. `findings`: what is wrong with a worker.
+`waiting`: which requests wait for a diagnosis.
 """
 
+from .findings import Finding, stop_channel_findings
 from .fleet import (
     EndpointSummary,
     Overview,
@@ -16,7 +18,7 @@ from .fleet import (
 )
 from .groups import GroupDetail, GroupSummary, StandsOut, group, groups
 from .job import JobSpans, spans_of_job
-from .jobs import JobFilter, JobList, StoredJob, counts_of_groups, histories_of, list_jobs, stored_job
+from .jobs import JobFilter, JobList, StoredJob, counts_of_groups, histories_of, list_jobs, stored_jobs
 from .pages import LIMIT_DEFAULT, LIMIT_MAX, Page
 from .stored import NO_FAILURE, Hardware, JobRow, VerdictRow
 
@@ -25,6 +27,7 @@ __all__ = [
     "LIMIT_MAX",
     "NO_FAILURE",
     "EndpointSummary",
+    "Finding",
     "GroupDetail",
     "GroupSummary",
     "Hardware",
@@ -47,7 +50,8 @@ __all__ = [
     "list_jobs",
     "overview",
     "spans_of_job",
+    "stop_channel_findings",
     "stop_channels",
-    "stored_job",
+    "stored_jobs",
     "workers",
 ]

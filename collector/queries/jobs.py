@@ -22,6 +22,8 @@ from collector.queries.stored import (
 )
 
 SEARCH_CHARACTERS: Final = 256
+IDS_A_QUERY: Final = 100
+"""Bound values travel in the address of a query, and an id may have 1 KiB."""
 HISTORY_MAX: Final = 100
 """Revisions told of one request; the newest stay."""
 
@@ -67,30 +69,30 @@ class StoredJob:
 
 
 _STORED = """
-SELECT version, state, is_final, code, cause, confidence, fingerprint, revision, digested_ms, updated_ms
+SELECT job_id, version, state, is_final, code, cause, confidence, fingerprint, revision, digested_ms, updated_ms
 FROM jobs FINAL
-WHERE tenant = {tenant:String} AND job_id = {job_id:String}
+WHERE tenant = {tenant:String} AND job_id IN {job_ids:Array(String)}
 """
 
 
-async def stored_job(db: Database, tenant: str, job_id: str) -> StoredJob | None:
-    """The row of one request; None where it was never diagnosed (or longer ago than ten times the retention)."""
-    rows = await db.query(_STORED, {"tenant": tenant, "job_id": job_id}, max_rows=1)
-    if not rows:
-        return None
-    row = rows[0]
-    return StoredJob(
-        version=int(row["version"]),
-        state=str(row["state"]),
-        is_final=bool(row["is_final"]),
-        code=str(row["code"]),
-        cause=str(row["cause"]),
-        confidence=str(row["confidence"]),
-        fingerprint=str(row["fingerprint"]),
-        revision=int(row["revision"]),
-        digested_ms=int(row["digested_ms"]),
-        updated_at=time_of_ms(int(row["updated_ms"])),
-    )
+async def stored_jobs(db: Database, tenant: str, job_ids: Sequence[str]) -> dict[str, StoredJob]:
+    """What the last diagnosis of each left behind, by job id. Absent: never diagnosed, or ten retentions ago."""
+    rows = await db.query(_STORED, {"tenant": tenant, "job_ids": list(job_ids)}, max_rows=len(job_ids))
+    return {
+        str(row["job_id"]): StoredJob(
+            version=int(row["version"]),
+            state=str(row["state"]),
+            is_final=bool(row["is_final"]),
+            code=str(row["code"]),
+            cause=str(row["cause"]),
+            confidence=str(row["confidence"]),
+            fingerprint=str(row["fingerprint"]),
+            revision=int(row["revision"]),
+            digested_ms=int(row["digested_ms"]),
+            updated_at=time_of_ms(int(row["updated_ms"])),
+        )
+        for row in rows
+    }
 
 
 _PAGE = """
@@ -165,14 +167,12 @@ LIMIT {most:UInt32} BY job_id
 
 async def histories_of(db: Database, tenant: str, job_ids: Sequence[str]) -> dict[str, list[Revision]]:
     """The revisions of each request, oldest first; an id without any is absent."""
-    rows = await db.query(
-        _HISTORIES,
-        {"tenant": tenant, "job_ids": list(job_ids), "most": HISTORY_MAX},
-        max_rows=HISTORY_MAX * len(job_ids),
-    )
     histories: dict[str, list[Revision]] = {}
-    for row in reversed(rows):
-        histories.setdefault(str(row["job_id"]), []).append(revision_of(row))
+    for start in range(0, len(job_ids), IDS_A_QUERY):
+        asked = list(job_ids[start : start + IDS_A_QUERY])
+        parameters = {"tenant": tenant, "job_ids": asked, "most": HISTORY_MAX}
+        for row in reversed(await db.query(_HISTORIES, parameters, max_rows=HISTORY_MAX * len(asked))):
+            histories.setdefault(str(row["job_id"]), []).append(revision_of(row))
     return histories
 
 

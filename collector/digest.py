@@ -1,0 +1,223 @@
+"""Keeps the tables `jobs` and `verdict_history` true: diagnoses what new records touch, and open requests again, so
+that silence is noticed.
+
+What waits is kept in bounded sets. Nothing is lost when they are full, or with the process: the store itself tells
+which requests have records that no diagnosis has seen, and is asked at the start and after every overflow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Final
+
+from collector.answers import Diagnosed, diagnosed, job_row, verdict_row
+from collector.clickhouse import Database
+from collector.queries import waiting
+from collector.queries.job import JobSpans, spans_of_job
+from collector.queries.jobs import IDS_A_QUERY, StoredJob, stored_jobs
+from collector.queries.stored import JobRow, VerdictRow, ms_of
+from collector.settings import Settings
+
+log = logging.getLogger(__name__)
+
+WAITING_MAX: Final = 50_000
+"""Requests, and boots, that wait in memory; more are found by asking the store."""
+JOBS_A_ROUND: Final = 500
+AT_ONCE: Final = 4
+BOOTS_A_QUERY: Final = 200
+JOBS_OF_BOOTS_MAX: Final = 5_000
+GATHER_SECONDS: Final = 0.2
+"""Records of one request come in several bodies close together; a diagnosis waits this long for the next."""
+REFRESH: Final = timedelta(seconds=60)
+"""Age at which the row of an open request is written again, so that the list does not tell old durations."""
+CATCH_UP_SECONDS: Final = 600.0
+"""How often the store is asked for what another collector left undone."""
+CATCH_UP_WINDOW_MS: Final = 3_600_000
+OVERLAP_MS: Final = 60_000
+
+Job = tuple[str, str]  # tenant, job id
+Boot = tuple[str, str, str]  # tenant, worker id, boot id
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round did. `failed`: requests whose diagnosis raised, a bug of ours; they are logged and left."""
+
+    diagnosed: int = 0
+    written: int = 0
+    revised: int = 0
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class Digest:
+    """The requests that wait for a diagnosis. One per app: its `touched` is told of stored records."""
+
+    most_waiting: int = WAITING_MAX
+    jobs: dict[Job, None] = field(default_factory=dict)  # in order of arrival
+    boots: dict[Boot, None] = field(default_factory=dict)
+    behind: bool = True  # the store must be asked for what waits
+    failures: int = 0
+    _after: Job = ("", "")
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def touched(self, tenant: str, job_ids: Collection[str], worker_boots: Collection[tuple[str, str]]) -> None:
+        """Records of these requests and (worker id, boot id) pairs were stored. Returns at once."""
+        for job_id in job_ids:
+            self._wait_for(self.jobs, (tenant, job_id))
+        for worker_id, boot_id in worker_boots:
+            self._wait_for(self.boots, (tenant, worker_id, boot_id))
+        self._wake.set()
+
+    def _wait_for(self, queue: dict[Job, None] | dict[Boot, None], key: Job | Boot) -> None:
+        if len(queue) < self.most_waiting:
+            queue[key] = None  # type: ignore[index]  # each queue is only ever given its own keys
+        elif key not in queue:
+            self.behind = True
+
+    async def keep_digesting(self, db: Database, settings: Settings) -> None:
+        """Rounds for ever: soon after new records, and every `digest_seconds`. Store trouble ends it, and whoever runs
+        it starts it again: what waited is still waiting."""
+        loop = asyncio.get_running_loop()
+        next_open = next_catch_up = loop.time()
+        while True:
+            if loop.time() >= next_catch_up:
+                self.behind, next_catch_up = True, loop.time() + CATCH_UP_SECONDS
+            open_too = loop.time() >= next_open
+            await self.round(db, settings, datetime.now(timezone.utc), open_too=open_too)
+            if open_too:
+                next_open = loop.time() + settings.digest_seconds
+            if not self.jobs and not self.boots:
+                await self._next_reason(next_open - loop.time())
+
+    async def _next_reason(self, seconds: float) -> None:
+        """Until records arrive (and a little longer, for their siblings), but no longer than `seconds`."""
+        try:
+            await asyncio.wait_for(self._wake.wait(), max(seconds, 0.0))
+        except asyncio.TimeoutError:
+            return
+        await asyncio.sleep(GATHER_SECONDS)
+
+    async def round(self, db: Database, settings: Settings, now: datetime, *, open_too: bool = True) -> Round:
+        """One round at `now`: what waits, at most 500 requests of it, and as many open ones.
+
+        Raises StoreUnavailable with everything still waiting that was not written.
+        """
+        self._wake.clear()
+        since_ms = ms_of(now - timedelta(days=settings.retention_days))
+        if self.behind:
+            await self._catch_up(db, since_ms)
+        await self._expand_boots(db, since_ms)
+        jobs = dict.fromkeys(list(self.jobs)[:JOBS_A_ROUND])
+        if open_too:
+            jobs.update(dict.fromkeys(await self._open(db, since_ms)))
+        for job in jobs:  # taken out now: records that arrive during the diagnosis make it wait again
+            self.jobs.pop(job, None)
+        try:
+            return await self._digest(db, list(jobs), now)
+        except BaseException:
+            self.jobs.update(jobs)
+            raise
+
+    async def _catch_up(self, db: Database, since_ms: int) -> None:
+        """Ask the store for requests and boots with records that arrived after their last diagnosis."""
+        last_ms = await waiting.last_digested_ms(db)
+        window_ms = max(since_ms, last_ms - CATCH_UP_WINDOW_MS)
+        found = await waiting.undigested_jobs(db, window_ms, overlap_ms=OVERLAP_MS, limit=self.most_waiting)
+        heard = await waiting.boots_heard_of(db, max(since_ms, last_ms - OVERLAP_MS), limit=self.most_waiting)
+        self.behind = len(found) >= self.most_waiting
+        self.jobs.update(dict.fromkeys(found))
+        self.boots.update(dict.fromkeys(heard))
+
+    async def _expand_boots(self, db: Database, since_ms: int) -> None:
+        """Turn boots that were heard of into the requests that their records can change."""
+        boots = list(self.boots)[:BOOTS_A_QUERY]
+        for tenant in dict.fromkeys(tenant for tenant, _, _ in boots):
+            workers = [worker for owner, worker, _ in boots if owner == tenant]
+            ids = [boot for owner, _, boot in boots if owner == tenant]
+            found = await waiting.jobs_of_boots(db, tenant, ids, since_ms, limit=JOBS_OF_BOOTS_MAX)
+            found += await waiting.jobs_in_hand(db, tenant, workers, ids, limit=JOBS_OF_BOOTS_MAX)
+            for job_id in found:
+                self._wait_for(self.jobs, (tenant, job_id))
+        for boot in boots:
+            self.boots.pop(boot, None)
+
+    async def _open(self, db: Database, since_ms: int) -> list[Job]:
+        """The next open requests, going round: with more than a round can do, each comes up in turn."""
+        found = await waiting.open_jobs(db, since_ms, after=self._after, limit=JOBS_A_ROUND)
+        self._after = found[-1] if len(found) == JOBS_A_ROUND else ("", "")
+        return found
+
+    async def _digest(self, db: Database, jobs: Sequence[Job], now: datetime) -> Round:
+        """Diagnose these and write what changed."""
+        previous = await _previous(db, jobs)
+        at_once = asyncio.Semaphore(AT_ONCE)
+
+        async def one(job: Job) -> Outcome:
+            async with at_once:
+                return await self._outcome(db, job, previous.get(job), now)
+
+        outcomes = await asyncio.gather(*(one(job) for job in jobs))
+        rows = [outcome.row for outcome in outcomes if outcome.row]
+        revisions = [outcome.revision for outcome in outcomes if outcome.revision]
+        # The history first: after a kill in between, the next diagnosis makes the same revision again.
+        await db.insert("verdict_history", revisions, token=uuid.uuid4().hex)
+        await db.insert("jobs", rows, token=uuid.uuid4().hex)
+        return Round(
+            diagnosed=len(outcomes),
+            written=len(rows),
+            revised=len(revisions),
+            failed=sum(outcome.failed for outcome in outcomes),
+        )
+
+    async def _outcome(self, db: Database, job: Job, previous: StoredJob | None, now: datetime) -> Outcome:
+        found = await spans_of_job(db, *job)
+        if not found.spans:  # past retention, or named by a hostile ledger: what is known stays
+            return Outcome()
+        try:
+            result = await asyncio.to_thread(diagnosed, *job, found, previous, now)
+            if not _worth_writing(previous, result, found, now):
+                return Outcome()
+            return Outcome(
+                row=job_row(result, found, previous, now),
+                revision=verdict_row(result, previous, now) if result.why else None,
+            )
+        except Exception:  # one request that a rule trips over must not keep all others from theirs
+            self.failures += 1
+            log.exception("a request of tenant %s cannot be diagnosed: %r", *job)
+            return Outcome(failed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one diagnosis leaves to be written; nothing where nothing changed."""
+
+    row: JobRow | None = None
+    revision: VerdictRow | None = None
+    failed: bool = False
+
+
+def _worth_writing(previous: StoredJob | None, result: Diagnosed, found: JobSpans, now: datetime) -> bool:
+    """Whether the stored row no longer tells the truth: anything but the passing of a few seconds."""
+    if previous is None or result.why or found.newest_arrival_ms > previous.digested_ms:
+        return True
+    told = (previous.state, previous.confidence, previous.fingerprint)
+    if told != (result.answer.state, result.answer.verdict.confidence, result.fingerprint):
+        return True
+    return not result.answer.final and now - previous.updated_at >= REFRESH
+
+
+async def _previous(db: Database, jobs: Sequence[Job]) -> dict[Job, StoredJob]:
+    """What earlier diagnoses of these left behind."""
+    previous: dict[Job, StoredJob] = {}
+    for tenant in dict.fromkeys(tenant for tenant, _ in jobs):
+        ids = [job_id for owner, job_id in jobs if owner == tenant]
+        for start in range(0, len(ids), IDS_A_QUERY):
+            found = await stored_jobs(db, tenant, ids[start : start + IDS_A_QUERY])
+            previous.update({(tenant, job_id): stored for job_id, stored in found.items()})
+    return previous
