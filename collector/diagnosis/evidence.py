@@ -1,0 +1,576 @@
+"""Everything known about one request, joined from spans that come in any order, twice, late or not at all.
+
+`evidence_of` merges `<name>.started` with its ending span (one `Record` per span id), cuts the job's own records into
+attempts, and joins the records of the worker (boot, prestart, shutdown, death, heartbeats) to the attempts that they
+touch. Attributes are typed by whoever sent them: every reading here tolerates any value, and a wrong type reads as
+"not told".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import Final
+
+from collector.diagnosis.answer import LogTail, Source
+from collector.diagnosis.clues import ExceptionClue
+from collector.rows import Attributes, AttributeValue, SpanEvent, SpanRow
+from sdk_exporter.contract import EXCEPTION_EVENT, STARTED_SUFFIX, Key, LogScope, SpanName, StopOutcome
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_LAST_NS: Final = 253_402_300_799 * 1_000_000_000  # 9999-12-31T23:59:59Z, the last second that a datetime can hold
+SECOND_NS: Final = 1_000_000_000
+
+_JOB_NAMES: Final = frozenset(
+    {SpanName.JOB_CLAIMED, SpanName.JOB_GATED, SpanName.JOB_RUN, SpanName.JOB_DELIVER, SpanName.JOB_STOP}
+)
+_JOB_LEVEL_NAMES: Final = frozenset(
+    {SpanName.CALLER_REQUEST, SpanName.CALLER_POLL, SpanName.PLATFORM_WORKER, SpanName.PLATFORM_LOG}
+)
+
+
+def moment(ns: int) -> datetime:
+    """Unix nanoseconds as an aware UTC datetime; out of range is clamped, never an error."""
+    return _EPOCH + timedelta(microseconds=min(max(ns, 0), _LAST_NS) // 1000)
+
+
+def nanoseconds(at: datetime) -> int:
+    """An aware datetime as Unix nanoseconds, exact to the microsecond."""
+    return (at - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+# ------------------------------------------------------------------------------------------------------- records
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One thing that was told, its start and its end merged. `end_ns` is None where only the start came."""
+
+    span_id: str
+    trace_id: str
+    parent_id: str
+    name: str
+    job_id: str
+    endpoint_id: str
+    worker_id: str
+    boot_id: str
+    start_ns: int
+    end_ns: int | None
+    arrived_ms: int
+    status: str
+    message: str
+    attributes: Attributes
+    resource: Attributes
+    events: tuple[SpanEvent, ...]
+
+    @property
+    def ended(self) -> bool:
+        """Whether the end was told."""
+        return self.end_ns is not None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended in an error."""
+        return self.status == "error"
+
+    @property
+    def last_ns(self) -> int:
+        """The latest time that this record tells of."""
+        return self.start_ns if self.end_ns is None else self.end_ns
+
+    @property
+    def start(self) -> datetime:
+        """Start, aware UTC."""
+        return moment(self.start_ns)
+
+    @property
+    def end(self) -> datetime | None:
+        """End, aware UTC; None where it was not told."""
+        return None if self.end_ns is None else moment(self.end_ns)
+
+    @property
+    def last(self) -> datetime:
+        """The latest time that this record tells of, aware UTC."""
+        return moment(self.last_ns)
+
+    @property
+    def source(self) -> Source:
+        """Who told it."""
+        if self.name.startswith("caller."):
+            return "caller"
+        return "platform" if self.name.startswith("platform.") else "worker"
+
+    def text(self, key: str) -> str:
+        """A string attribute, or "" where it is absent or of another type."""
+        value = self.attributes.get(key)
+        return value if isinstance(value, str) else ""
+
+    def number(self, key: str) -> float | None:
+        """A finite number, or None."""
+        return _number(self.attributes.get(key))
+
+    def integer(self, key: str) -> int | None:
+        """A whole number (a float without a fraction counts), or None."""
+        value = _number(self.attributes.get(key))
+        return int(value) if value is not None and value == int(value) else None
+
+    def flag(self, key: str) -> bool | None:
+        """A bool, or None."""
+        value = self.attributes.get(key)
+        return value if isinstance(value, bool) else None
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """The strings of an array attribute (a lone string counts as one)."""
+        value = self.attributes.get(key)
+        if isinstance(value, str):
+            return (value,)
+        return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+
+    @property
+    def exception(self) -> ExceptionClue | None:
+        """The last `exception` event, else what `error.type` and the status text say, else None."""
+        for event in reversed(self.events):
+            if event.name == EXCEPTION_EVENT:
+                told = event.attributes
+                kind = _string(told.get(Key.EXCEPTION_TYPE)) or self.text(Key.ERROR_TYPE)
+                message = _string(told.get(Key.EXCEPTION_MESSAGE)) or self.message
+                return ExceptionClue(kind, message, _string(told.get(Key.EXCEPTION_STACKTRACE)))
+        kind = self.text(Key.ERROR_TYPE)
+        return ExceptionClue(kind, self.message) if self.failed and (kind or self.message) else None
+
+    @property
+    def error_type(self) -> str:
+        """The failure's type without its module, "" where none was told."""
+        kind = self.text(Key.ERROR_TYPE)
+        if not kind and (exception := self.exception):
+            kind = exception.type
+        return kind.rpartition(".")[2]
+
+    @property
+    def tail(self) -> LogTail | None:
+        """The log tail that this record carries (also an empty one whose counters tell why), or None."""
+        text = self.text(Key.LOG_TAIL)
+        withheld = self.integer(Key.LOG_BYTES_WITHHELD) or 0
+        dropped = self.integer(Key.LOG_BYTES_DROPPED) or 0
+        if not text and not withheld and Key.LOG_BYTES_SEEN not in self.attributes:
+            return None
+        complete = self.flag(Key.LOG_COMPLETE)
+        # Output can be a job's own only on that job's run: what a worker's death tells may be anybody's.
+        own = self.text(Key.LOG_SCOPE) == LogScope.JOB and bool(self.job_id)
+        return LogTail(
+            text=text,
+            bytes=len(text.encode("utf-8", "replace")),
+            bytes_dropped=max(dropped, 0),
+            bytes_withheld=max(withheld, 0),
+            redactions=max(self.integer(Key.LOG_REDACTIONS) or 0, 0),
+            complete=dropped <= 0 and withheld <= 0 if complete is None else complete,
+            scope="job" if own else "worker",
+        )
+
+
+def _string(value: AttributeValue) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: AttributeValue) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an int beyond any double
+        return None
+
+
+def _key(span: SpanRow) -> str:
+    """The id under which a span is one entry: its own, or the one that its ending span will have."""
+    if span.name.endswith(STARTED_SUFFIX):
+        told = span.attributes.get(Key.SPAN_ID)
+        if isinstance(told, str) and told:
+            return told.lower()
+    return span.span_id.lower()
+
+
+_STATUS_ORDER: Final = {"error": 2, "ok": 1}
+
+
+def _preference(span: SpanRow) -> tuple[bool, int, int, int, str]:
+    """Orders spans of one id: the fullest last. The same whatever order they came in."""
+    content = json.dumps([span.attributes, span.status_message, span.name], sort_keys=True, default=str)
+    started = span.name.endswith(STARTED_SUFFIX)
+    return (not started, span.end_ns, _STATUS_ORDER.get(span.status, 0), -span.start_ns, content)
+
+
+def _merged(key: str, spans: Sequence[SpanRow]) -> Record:
+    """One record of all spans that tell of one thing. What the ending span says wins."""
+    ordered = sorted(spans, key=_preference)
+    best = ordered[-1]
+    started = best.name.endswith(STARTED_SUFFIX)
+    attributes: Attributes = {}
+    for span in ordered:
+        attributes.update(span.attributes)
+    return Record(
+        span_id=key,
+        trace_id=best.trace_id,
+        parent_id=best.parent_id,
+        name=best.name.removesuffix(STARTED_SUFFIX),
+        job_id=_first(span.job_id for span in reversed(ordered)),
+        endpoint_id=_first(span.endpoint_id for span in reversed(ordered)),
+        worker_id=_first(span.worker_id for span in reversed(ordered)),
+        boot_id=_first(span.boot_id for span in reversed(ordered)),
+        start_ns=best.start_ns,
+        end_ns=None if started else max(best.end_ns, best.start_ns),
+        arrived_ms=max(span.arrived_ms for span in ordered),
+        status="unset" if started else best.status,
+        message=best.status_message,
+        attributes=attributes,
+        resource=best.resource,
+        events=tuple(best.events),
+    )
+
+
+def _first(values: Iterable[str]) -> str:
+    return next((value for value in values if value), "")
+
+
+def records_of(spans: Iterable[SpanRow]) -> tuple[Record, ...]:
+    """Spans merged to one record per span id, by start time."""
+    by_key: dict[str, list[SpanRow]] = {}
+    for span in spans:
+        by_key.setdefault(_key(span), []).append(span)
+    return tuple(sorted((_merged(key, group) for key, group in by_key.items()), key=_by_time))
+
+
+def _by_time(record: Record) -> tuple[int, int, str]:
+    return (record.start_ns, record.last_ns, record.span_id)
+
+
+# ------------------------------------------------------------------------------------------------------ evidence
+
+
+@dataclass(frozen=True, slots=True)
+class BootEvidence:
+    """The records of one life of one worker process that belong to no request."""
+
+    worker_id: str
+    boot_id: str
+    endpoint_id: str
+    boot: Record | None
+    fitness: tuple[Record, ...]
+    prestarts: tuple[Record, ...]
+    hooks: tuple[Record, ...]
+    shutdowns: tuple[Record, ...]
+    death: Record | None
+    backend_deaths: tuple[Record, ...]
+    heartbeats: tuple[Record, ...]
+    stop_channel: tuple[Record, ...]
+    job_take: tuple[Record, ...]
+    records: tuple[Record, ...]
+
+    @property
+    def prestart(self) -> Record | None:
+        """The prestart phase: the failed one where there are several, else the last."""
+        failed = [record for record in self.prestarts if record.failed]
+        chosen = failed or list(self.prestarts)
+        return chosen[-1] if chosen else None
+
+    def hook_of_failure(self) -> Record | None:
+        """The hook that failed, or that was running when the phase ended; None where none is known."""
+        failed = [hook for hook in self.hooks if hook.failed]
+        chosen = failed or [hook for hook in self.hooks if not hook.ended]
+        return chosen[-1] if chosen else None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEvidence:
+    """One claim of the request by one worker boot, with what that boot told. `claim` is None where it was lost."""
+
+    number: int
+    worker_id: str
+    boot_id: str
+    claim: Record | None
+    gated: Record | None
+    run: Record | None
+    deliveries: tuple[Record, ...]
+    stops: tuple[Record, ...]
+    worker: BootEvidence
+    shutdown: Record | None
+    death: Record | None
+    backend_deaths: tuple[Record, ...]
+    records: tuple[Record, ...]
+
+    @property
+    def start_ns(self) -> int:
+        """When it was claimed, or the first that is known of it."""
+        return self.claim.start_ns if self.claim else min((r.start_ns for r in self.records), default=0)
+
+    @property
+    def claimed_ns(self) -> int:
+        """When the worker held the request: the claim's end (its take may be told as a span), else `start_ns`."""
+        return self.claim.last_ns if self.claim else self.start_ns
+
+    @property
+    def delivered(self) -> Record | None:
+        """The try to hand the result in that was accepted, or None."""
+        return next((record for record in self.deliveries if accepted(record)), None)
+
+    @property
+    def heard(self) -> datetime:
+        """When this attempt or its worker was last heard of, on the collector's clock as far as that can be told."""
+        return heard_of((*self.records, *self.worker.records))
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything known about one request at `now`."""
+
+    job_id: str
+    now: datetime
+    endpoint_id: str | None
+    attempts: tuple[AttemptEvidence, ...]
+    requests: tuple[Record, ...]
+    polls: tuple[Record, ...]
+    platform: tuple[Record, ...]
+    stray_stops: tuple[Record, ...]
+    boots: tuple[BootEvidence, ...]
+    """Boots of the endpoint that never held this request; they tell why nobody claims it."""
+    records: tuple[Record, ...]
+
+    @property
+    def queued_ns(self) -> int | None:
+        """When the caller sent the request, or None where no caller told."""
+        return min((record.start_ns for record in self.requests), default=None)
+
+
+def accepted(delivery: Record) -> bool:
+    """Whether the platform took the result. A 2xx is proof; without a status code an ended try without error is."""
+    status = delivery.integer(Key.HTTP_STATUS)
+    if status is not None:
+        return 200 <= status < 300
+    return delivery.ended and delivery.status == "ok"
+
+
+def heard_of(records: Iterable[Record]) -> datetime:
+    """When the sender of these records was last heard of.
+
+    The sender's own times count, unless its clock is visibly off: ahead of the arrival, or behind it by a lag that
+    stays the same over many arrivals (a live sender with a slow clock, not a backlog handed in all at once).
+    """
+    told = [(r.last_ns, r.arrived_ms * 1_000_000 if r.arrived_ms > 0 else None) for r in records]
+    newest = max((at for at, _ in told), default=0)
+    arrivals = [(arrived, at) for at, arrived in told if arrived is not None]
+    if not arrivals:
+        return moment(newest)
+    last_arrival, last_told = max(arrivals)
+    first_arrival, first_told = min(arrivals)
+    spread = last_told - first_told
+    same_lag = abs((last_arrival - first_arrival) - spread) <= 10 * SECOND_NS
+    if spread >= 20 * SECOND_NS and same_lag:
+        return moment(last_arrival)
+    return moment(min(newest, last_arrival))
+
+
+def evidence_of(job_id: str, spans: Sequence[SpanRow], now: datetime) -> Evidence:
+    """Evidence about `job_id` from its own spans and those of its workers' boots, at `now` (aware UTC)."""
+    records = records_of(spans)
+    own = [r for r in records if r.job_id == job_id]
+    boots = _boots([r for r in records if not r.job_id])
+    attempts, strays = _attempts(job_id, own, boots)
+    held = {(attempt.worker_id, attempt.boot_id) for attempt in attempts}
+    kept = tuple(r for r in records if r.job_id in ("", job_id))
+    return Evidence(
+        job_id=job_id,
+        now=now,
+        endpoint_id=_endpoint(own, attempts, records),
+        attempts=attempts,
+        requests=tuple(r for r in own if r.name == SpanName.CALLER_REQUEST),
+        polls=tuple(r for r in own if r.name == SpanName.CALLER_POLL),
+        platform=tuple(r for r in kept if r.name in (SpanName.PLATFORM_WORKER, SpanName.PLATFORM_LOG)),
+        stray_stops=strays,
+        boots=tuple(boot for key, boot in sorted(boots.items()) if key not in held),
+        records=kept,
+    )
+
+
+def _endpoint(own: Sequence[Record], attempts: Sequence[AttemptEvidence], records: Sequence[Record]) -> str | None:
+    newest = [r.endpoint_id for attempt in reversed(attempts) for r in (*attempt.records, *attempt.worker.records)]
+    return _first((*newest, *(r.endpoint_id for r in own), *(r.endpoint_id for r in records))) or None
+
+
+# --------------------------------------------------------------------------------------------------------- boots
+
+BootKey = tuple[str, str]
+
+
+def _boots(records: Sequence[Record]) -> dict[BootKey, BootEvidence]:
+    """Worker records by (worker id, boot id)."""
+    by_boot: dict[BootKey, list[Record]] = {}
+    for record in records:
+        if record.name not in _JOB_LEVEL_NAMES and (record.worker_id or record.boot_id):
+            by_boot.setdefault((record.worker_id, record.boot_id), []).append(record)
+    return {key: _boot(key, group) for key, group in by_boot.items()}
+
+
+def _boot(key: BootKey, records: Sequence[Record]) -> BootEvidence:
+    def named(*names: str) -> tuple[Record, ...]:
+        return tuple(r for r in records if r.name in names)
+
+    boots, deaths = named(SpanName.BOOT), named(SpanName.DEATH)
+    return BootEvidence(
+        worker_id=key[0],
+        boot_id=key[1],
+        endpoint_id=_first(r.endpoint_id for r in records),
+        boot=boots[-1] if boots else None,
+        fitness=named(SpanName.FITNESS_CHECK),
+        prestarts=named(SpanName.PRESTART),
+        hooks=named(SpanName.PRESTART_HOOK),
+        shutdowns=named(SpanName.SHUTDOWN),
+        death=deaths[-1] if deaths else None,
+        backend_deaths=named(SpanName.BACKEND_DEATH),
+        heartbeats=named(SpanName.HEARTBEAT),
+        stop_channel=named(SpanName.STOP_CHANNEL),
+        job_take=named(SpanName.JOB_TAKE),
+        records=tuple(records),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ attempts
+
+
+def _attempts(
+    job_id: str, own: Sequence[Record], boots: dict[BootKey, BootEvidence]
+) -> tuple[tuple[AttemptEvidence, ...], tuple[Record, ...]]:
+    """Attempts in the order of their claims, and stop signals that reached a worker which did not hold the job."""
+    groups: list[tuple[BootKey, list[Record]]] = []
+    strays: list[Record] = []
+    for key, records in _by_boot(own).items():
+        if all(_is_stray_stop(r) for r in records):
+            strays += records
+        elif any(r.name in _JOB_NAMES for r in records):
+            groups += ((key, part) for part in _split(records))
+    named = [key for key, boot in boots.items() if _in_hand(job_id, boot) and key not in {key for key, _ in groups}]
+    groups += ((key, []) for key in named)  # the claim itself was lost, the ledger of the dead worker has it
+    made = [_attempt(key, records, boots.get(key) or _boot(key, ()), job_id) for key, records in groups]
+    made.sort(key=lambda attempt: (attempt.start_ns, attempt.worker_id, attempt.boot_id))
+    numbered = tuple(replace(attempt, number=number) for number, attempt in enumerate(made, 1))
+    return numbered, tuple(sorted(strays, key=_by_time))
+
+
+def _is_stray_stop(record: Record) -> bool:
+    return record.name == SpanName.JOB_STOP and record.text(Key.STOP_OUTCOME) == StopOutcome.UNKNOWN_JOB
+
+
+def _in_hand(job_id: str, boot: BootEvidence) -> bool:
+    deaths = () if boot.death is None else (boot.death,)
+    return any(job_id in r.texts(Key.DEATH_JOBS_IN_HAND) for r in deaths) or any(
+        job_id in r.texts(Key.SHUTDOWN_JOBS_IN_HAND) for r in boot.shutdowns
+    )
+
+
+def _by_boot(own: Sequence[Record]) -> dict[BootKey, list[Record]]:
+    """The job's worker-side records by boot. Spans of other SDKs carry no boot id: trace, then worker, tell theirs."""
+    by_boot: dict[BootKey, list[Record]] = {}
+    homeless: list[Record] = []
+    traces: dict[str, BootKey] = {}
+    for record in own:
+        if record.name in _JOB_LEVEL_NAMES:
+            continue
+        if not record.boot_id:
+            homeless.append(record)
+            continue
+        key = (record.worker_id, record.boot_id)
+        by_boot.setdefault(key, []).append(record)
+        traces.setdefault(record.trace_id, key)
+    known = sorted(by_boot)
+    for record in homeless:
+        same = [key for key in known if record.worker_id and key[0] == record.worker_id]
+        home = traces.get(record.trace_id) or (same[-1] if same else (record.worker_id, ""))
+        by_boot.setdefault(home, []).append(record)
+    for records in by_boot.values():
+        records.sort(key=_by_time)
+    return by_boot
+
+
+def _split(records: Sequence[Record]) -> list[list[Record]]:
+    """Records of one boot cut where the job was claimed again after a terminal state."""
+    claims = [r for r in records if r.name == SpanName.JOB_CLAIMED]
+    starts: list[Record] = []
+    for claim in claims:
+        if not starts or _terminal_between(records, starts[-1], claim):
+            starts.append(claim)
+    if len(starts) < 2:
+        return [list(records)]
+    parts: list[list[Record]] = [[] for _ in starts]
+    traces = {claim.trace_id: index for index, claim in enumerate(starts) if claim.trace_id}
+    shared = len(traces) < len(starts)  # all attempts in one trace: only time can tell
+    for record in records:
+        by_time = max((i for i, claim in enumerate(starts) if claim.start_ns <= record.start_ns), default=0)
+        parts[by_time if shared else traces.get(record.trace_id, by_time)].append(record)
+    return parts
+
+
+def _terminal_between(records: Sequence[Record], earlier: Record, later: Record) -> bool:
+    return any(
+        _terminal(r) and earlier.start_ns <= r.last_ns <= later.start_ns and r.start_ns <= later.start_ns
+        for r in records
+    )
+
+
+def _terminal(record: Record) -> bool:
+    """Whether the job left the worker's hands, or its handler ended, with this record."""
+    if record.name == SpanName.JOB_DELIVER:
+        return accepted(record) or record.flag(Key.DELIVER_LAST) is True
+    if record.name == SpanName.JOB_STOP:
+        return record.text(Key.STOP_OUTCOME) == StopOutcome.STOPPED
+    return record.name == SpanName.JOB_RUN and record.ended
+
+
+def _last(records: Sequence[Record], name: str) -> Record | None:
+    found = [r for r in records if r.name == name]
+    return found[-1] if found else None
+
+
+def _attempt(key: BootKey, records: Sequence[Record], boot: BootEvidence, job_id: str) -> AttemptEvidence:
+    claims = [r for r in records if r.name == SpanName.JOB_CLAIMED]
+    claim = claims[0] if claims else None
+    start = claim.start_ns if claim else min((r.start_ns for r in records), default=0)
+    end = _left_hands_ns(records)
+
+    def touches(record: Record, in_hand: str) -> bool:
+        if job_id in record.texts(in_hand):
+            return True
+        return record.last_ns >= start and (end is None or record.start_ns <= end)
+
+    shutdowns = [r for r in boot.shutdowns if touches(r, Key.SHUTDOWN_JOBS_IN_HAND) or _began_before(r, start)]
+    death = boot.death if boot.death and touches(boot.death, Key.DEATH_JOBS_IN_HAND) else None
+    return AttemptEvidence(
+        number=0,
+        worker_id=key[0],
+        boot_id=key[1],
+        claim=claim,
+        gated=_last(records, SpanName.JOB_GATED),
+        run=_last(records, SpanName.JOB_RUN),
+        deliveries=tuple(r for r in records if r.name == SpanName.JOB_DELIVER),
+        stops=tuple(r for r in records if r.name == SpanName.JOB_STOP),
+        worker=boot,
+        shutdown=shutdowns[0] if shutdowns else None,
+        death=death,
+        backend_deaths=tuple(r for r in boot.backend_deaths if touches(r, Key.DEATH_JOBS_IN_HAND)),
+        records=tuple(records),
+    )
+
+
+def _began_before(shutdown: Record, start_ns: int) -> bool:
+    """A shutdown is for good: a claim that comes after its beginning comes into a worker that is leaving."""
+    return shutdown.start_ns <= start_ns
+
+
+def _left_hands_ns(records: Sequence[Record]) -> int | None:
+    """When the job left the worker's hands for good, or None while it may be in them."""
+    ends = [r.last_ns for r in records if r.name == SpanName.JOB_DELIVER and _terminal(r)]
+    stops = [
+        r.last_ns for r in records if r.name == SpanName.JOB_STOP and r.text(Key.STOP_OUTCOME) == StopOutcome.STOPPED
+    ]
+    return min(ends + stops, default=None)

@@ -1,0 +1,396 @@
+"""Rules about requests that no worker has claimed, as far as is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from collector.diagnosis.answer import Confidence, EvidenceItem
+from collector.diagnosis.evidence import BootEvidence, Evidence, Record, moment
+from collector.diagnosis.lifecycle_case import (
+    LAUNCHER,
+    LOG_CAPTURE,
+    NO_FAILURE,
+    NOT_READ,
+    SILENCE_FINAL_SECONDS,
+    SILENCE_LIKELY_SECONDS,
+    Reading,
+    Ruling,
+    absence,
+    because,
+    death_item,
+    ending_of,
+    event,
+    given,
+    read,
+    ruling,
+)
+from collector.diagnosis.lifecycle_end import SIGKILL, SIGTERM
+from collector.diagnosis.lifecycle_start import failed_check, failed_start, fitness_ruling, start_ruling
+from collector.diagnosis.lifecycle_words import between, clock, duration, name
+from sdk_exporter.contract import Key
+
+BOOT_SLOW_SECONDS: Final = 120.0
+BOOT_HUNG_SECONDS: Final = 600.0
+QUEUE_STALLED_SECONDS: Final = 900.0
+"""After this long in the queue a request counts as stalled (the cold-start client's own default)."""
+_BEFORE_QUEUED_SECONDS: Final = 300.0
+"""A boot that began this long before the request may still be what the request waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The evidence of a request that nobody has claimed."""
+
+    evidence: Evidence
+
+    @property
+    def now(self) -> datetime:
+        """The time of the diagnosis."""
+        return self.evidence.now
+
+    @property
+    def queued(self) -> datetime | None:
+        """When the caller sent the request."""
+        return None if self.evidence.queued_ns is None else moment(self.evidence.queued_ns)
+
+    @property
+    def seconds(self) -> float:
+        """How long it has waited, 0 where that is not known."""
+        return max(between(self.queued, self.now), 0.0) if self.queued else 0.0
+
+    def status(self, *words: str) -> Record | None:
+        """The caller's last record with one of these statuses."""
+        told = [
+            r for r in (*self.evidence.requests, *self.evidence.polls) if r.text(Key.CALLER_STATUS).upper() in words
+        ]
+        return max(told, key=lambda r: (r.last_ns, r.span_id)) if told else None
+
+    def boots(self) -> tuple[BootEvidence, ...]:
+        """Boots of the endpoint that may be what the request waits for, oldest first."""
+        if self.queued is None:
+            return ()
+        made = [b for b in self.evidence.boots if self._concerns(b)]
+        return tuple(sorted(made, key=_boot_order))
+
+    def _concerns(self, boot: BootEvidence) -> bool:
+        endpoint = self.evidence.endpoint_id
+        if endpoint and boot.endpoint_id and boot.endpoint_id != endpoint:
+            return False
+        newest = max((r.last_ns for r in boot.records), default=0)
+        if self.queued is None or between(self.queued, moment(newest)) < 0:
+            return boot.boot is not None and not boot.boot.ended and boot.death is None and self._recent(boot.boot)
+        return True
+
+    def _recent(self, record: Record) -> bool:
+        return self.queued is not None and between(record.start, self.queued) <= _BEFORE_QUEUED_SECONDS
+
+    def since(self, at: datetime) -> float:
+        """Seconds since `at`."""
+        return max(between(at, self.now), 0.0)
+
+    def sent(self) -> tuple[EvidenceItem, ...]:
+        """The request itself, as evidence."""
+        return tuple(event(r, "the caller sent the request", at=r.start) for r in self.evidence.requests[:1])
+
+    def waited(self) -> str:
+        """`waits in the queue for 3 s so far`, where that is known."""
+        return f"{duration(self.seconds)} so far" if self.queued else "since when is not known"
+
+
+WaitingRule = Callable[[Waiting], "Ruling | None"]
+_NO_CLAIM: Final = "no claim of the request by any worker was told"
+
+
+def _boot_order(boot: BootEvidence) -> tuple[int, str]:
+    return (min((r.start_ns for r in boot.records), default=0), boot.boot_id)
+
+
+# ------------------------------------------------------------------------------------------------- caller's word
+
+
+def cancelled_in_queue(case: Waiting) -> Ruling | None:
+    """Cancelled before anybody had claimed it."""
+    told = case.status("CANCELLED")
+    if told is None:
+        return None
+    sentence = f"This request was cancelled at {clock(told.last)} while it waited in the queue; no worker claimed it."
+    items = (event(told, "the caller saw the request cancelled"), absence(_NO_CLAIM))
+    reading = Reading(given("request_cancelled"))
+    return ruling(
+        "cancelled_in_queue", sentence, reading, items, state="stopped", final=True, confidence="likely", inferred=True
+    )
+
+
+def completed_unseen(case: Waiting) -> Ruling | None:
+    """The caller has its result, and no worker told anything."""
+    told = case.status("COMPLETED")
+    if told is None:
+        return None
+    sentence = f"This request completed: the caller saw it at {clock(told.last)}. No worker told anything of it."
+    items = (event(told, "the caller saw the status COMPLETED"), absence(_NO_CLAIM))
+    return ruling("completed", sentence, NO_FAILURE, items, state="completed", final=True, missing=(LAUNCHER,))
+
+
+def expired(case: Waiting) -> Ruling | None:
+    """Its time ran out in the queue."""
+    told = case.status("TIMED_OUT")
+    if told is None:
+        return None
+    sentence = f"This request expired in the queue: the caller saw TIMED_OUT at {clock(told.last)}, and no worker had"
+    sentence += " claimed it."
+    items = (event(told, "the caller saw the status TIMED_OUT"), absence(_NO_CLAIM))
+    return ruling("expired", sentence, NOT_READ, items, state="failed", final=True, confidence="likely", inferred=True)
+
+
+def failed_unseen(case: Waiting) -> Ruling | None:
+    """The caller saw it fail, and no worker told anything."""
+    told = case.status("FAILED")
+    if told is None:
+        return None
+    reading = read(told, phase="handler")
+    sentence = (
+        f"This request failed at {clock(told.last)}, as the caller saw; what became of it is not known, since no worker"
+        " told anything of it."
+    )
+    items = (event(told, "the caller saw the status FAILED"), absence(_NO_CLAIM))
+    return ruling(
+        "unknown", sentence, reading, items, state="failed", final=True, confidence="unknown", missing=(LAUNCHER,)
+    )
+
+
+# ---------------------------------------------------------------------------------------------- workers that died
+
+
+def boot_crashed(case: Waiting) -> Ruling | None:
+    """Workers of the endpoint ended before they asked for work."""
+    crashed = [boot for boot in case.boots() if _crashed(boot)]
+    if not crashed or _served_since(case, crashed[-1]):
+        return None
+    boot = crashed[-1]
+    if _looks_hung(boot):
+        return _hung_and_ended(case, boot)
+    return _boot_crashed(case, boot, len(crashed))
+
+
+def _crashed(boot: BootEvidence) -> bool:
+    start = boot.boot
+    if start is not None and start.failed:
+        return True
+    return boot.death is not None and (start is None or not start.ended) and not boot.prestarts
+
+
+def _served_since(case: Waiting, crashed: BootEvidence) -> bool:
+    """Whether a later worker of the endpoint did start and lives: then the request waits for something else."""
+    later = [b for b in case.boots() if _boot_order(b) > _boot_order(crashed)]
+    return any(b.boot is not None and b.boot.ended and not b.boot.failed and b.death is None for b in later)
+
+
+def _looks_hung(boot: BootEvidence) -> bool:
+    """Ended from outside while it was starting, and no error told: it had hung."""
+    ending = ending_of(boot.death)
+    failed = boot.boot is not None and boot.boot.failed
+    return ending.signal == SIGTERM and not failed
+
+
+def _boot_crashed(case: Waiting, boot: BootEvidence, count: int) -> Ruling:
+    reading = read(boot.boot, phase="boot", death=boot.death)
+    start, end = boot.boot, boot.death or boot.boot
+    took = f" {duration(between(start.start, end.last))} after its start" if start and end else ""
+    ending = ending_of(boot.death)
+    worker = f"worker {name(boot.worker_id)}" if boot.worker_id else "the worker"
+    failed = "crashed while it was starting" + (f" ({ending.words()})" if boot.death else "")
+    again = f" {count} workers of the endpoint have ended so since it was sent." if count > 1 else ""
+    memory = ending.signal == SIGKILL and not reading.known
+    sentence = f"This request waits because {because(worker, reading, took, failed=failed)}"
+    sentence += f", before it asked for work; no worker has claimed the request.{again}"
+    items = [death_item(boot.death)] if boot.death else []
+    if start is not None:
+        items.append(event(start, "the worker began to start", at=start.start))
+    items += [absence("the worker never called start()"), absence(_NO_CLAIM)]
+    missing = () if reading.tail or memory else (LOG_CAPTURE,)
+    return ruling(
+        "boot_crashed", sentence, reading, (*items, *case.sent()), state="stalled",
+        final=case.seconds >= SILENCE_FINAL_SECONDS, missing=missing,
+    )  # fmt: skip
+
+
+def _hung_and_ended(case: Waiting, boot: BootEvidence) -> Ruling:
+    reading = read(boot.boot, phase="boot", death=boot.death)
+    if not reading.known or reading.cause.line is None:
+        reading = Reading(NOT_READ.cause, reading.record, reading.tail)
+    start = boot.boot
+    ran = f" for {duration(between(start.start, boot.death.last))}" if start and boot.death else ""
+    worker = f"worker {name(boot.worker_id)}" if boot.worker_id else "the worker"
+    sentence = (
+        f"This request waits because {worker} hung while it was starting{ran}, until it was ended from outside"
+        " (SIGTERM); it never asked for work."
+    )
+    items = (*((death_item(boot.death),) if boot.death else ()), absence("the worker never called start()"))
+    return ruling(
+        "boot_hung", sentence, reading, (*_last_line(reading), *items, *case.sent()), state="stalled",
+        final=case.seconds >= SILENCE_FINAL_SECONDS, confidence="likely", inferred=True,
+    )  # fmt: skip
+
+
+def _last_line(reading: Reading) -> tuple[EvidenceItem, ...]:
+    """What the worker wrote last: the only clue of a hang."""
+    if reading.tail is None or not reading.tail.text.strip() or reading.record is None:
+        return ()
+    lines = reading.tail.text.splitlines()
+    number = max(i for i, line in enumerate(lines, 1) if line.strip())
+    record = reading.record
+    return (EvidenceItem("worker", "log_line", lines[number - 1], record.last, record.span_id, number),)
+
+
+def boot_hung(case: Waiting) -> Ruling | None:
+    """A worker of the endpoint is starting for very long."""
+    starting = [b for b in case.boots() if b.boot is not None and not b.boot.ended and b.death is None]
+    slow = [b for b in starting if b.boot and case.since(b.boot.start) >= BOOT_SLOW_SECONDS]
+    if not slow or slow[-1].boot is None or _served_since(case, slow[-1]):
+        return None
+    start = slow[-1].boot
+    seconds = case.since(start.start)
+    confidence: Confidence = "likely" if seconds >= BOOT_HUNG_SECONDS else "possible"
+    worker = f"worker {name(slow[-1].worker_id)}" if slow[-1].worker_id else "the worker"
+    hangs = "hangs" if confidence == "likely" else "possibly hangs"
+    sentence = (
+        f"This request waits because {worker} {hangs} in its start: {duration(seconds)} so far without asking for work."
+    )
+    items = (event(start, "the worker began to start", at=start.start), absence("no end of the start was told"))
+    return ruling(
+        "boot_hung", sentence, NOT_READ, (*items, *case.sent()), state="stalled", final=False, confidence=confidence,
+        inferred=True,
+    )  # fmt: skip
+
+
+def start_failed(case: Waiting) -> Ruling | None:
+    """A worker of the endpoint failed its checks or its prestart before it claimed anything."""
+    for boot in reversed(case.boots()):
+        if _served_since(case, boot):
+            continue
+        check, failing = failed_check(boot), failed_start(boot)
+        items = (absence(_NO_CLAIM), *case.sent())
+        final = case.seconds >= SILENCE_FINAL_SECONDS
+        if check is not None:
+            return _waits(fitness_ruling(check, "", items, final=final))
+        if failing is not None:
+            return _waits(start_ruling(boot, failing, "", items, final=final))
+    return None
+
+
+def _waits(found: Ruling) -> Ruling:
+    """The request itself still waits: another worker may take it."""
+    verdict = found.verdict
+    sentence = verdict.sentence.replace("This request failed because", "This request waits because", 1)
+    return replace(found, verdict=replace(verdict, sentence=sentence), state="stalled")
+
+
+# ---------------------------------------------------------------------------------------------------- the queue
+
+
+def pending_returned(case: Waiting) -> Ruling | None:
+    """The caller's client took a pending reply for a result."""
+    told = next((r for r in case.evidence.requests if r.text(Key.ERROR_TYPE) == "pending_returned"), None)
+    if told is None:
+        return None
+    sentence = (
+        f"This request had not finished when the caller's client gave up waiting at {clock(told.last)}: it returned a"
+        f" pending reply ({told.text(Key.CALLER_STATUS) or 'no status'}) as if it were the result."
+    )
+    items = (event(told, "the client returned a pending reply"), absence(_NO_CLAIM))
+    return ruling("pending_returned", sentence, NOT_READ, items, state="queued", final=False)
+
+
+def queue_stalled(case: Waiting) -> Ruling | None:
+    """Nobody has claimed it for very long."""
+    if not case.evidence.requests or case.seconds < QUEUE_STALLED_SECONDS:
+        return None
+    reason, text = _queue_reason(case)
+    cause = (
+        given("capacity_unavailable") if reason in ("no_capacity", "throttled", "scaled_to_zero") else NOT_READ.cause
+    )
+    sentence = f"This request has waited {duration(case.seconds)} and no worker has claimed it: {text}."
+    items = (*case.sent(), absence(_NO_CLAIM))
+    return ruling(
+        "queue_stalled", sentence, Reading(cause), items, state="stalled", final=False,
+        confidence="likely" if reason == "throttled" else "possible", inferred=True, queue_reason=reason,
+    )  # fmt: skip
+
+
+def _queue_reason(case: Waiting) -> tuple[str, str]:
+    words = [str(r.attributes.get("stallscope.platform.status", "")).lower() for r in case.evidence.platform]
+    if any("throttl" in word for word in words):
+        return "throttled", "the endpoint's workers are throttled"
+    if any(b.boot is not None and b.boot.ended and b.death is None for b in case.boots()):
+        return "no_poller", "possibly because the endpoint's worker does not ask for work"
+    return "no_capacity", "possibly because no worker of its endpoint has started"
+
+
+def stray_stop(case: Waiting) -> Ruling | None:
+    """A stop signal came for it to a worker that does not hold it, and no claim is known."""
+    if not case.evidence.stray_stops:
+        return None
+    stop = case.evidence.stray_stops[-1]
+    sentence = (
+        f"A stop signal for this request reached a worker that did not hold it, at {clock(stop.start)}; no worker is"
+        " known to have claimed the request."
+    )
+    items = (event(stop, "a stop signal was dropped: the worker did not know the request"), absence(_NO_CLAIM))
+    return ruling(
+        "stop_signal_lost", sentence, Reading(given("platform_api_error")), items, state="unknown",
+        final=case.since(stop.last) >= SILENCE_FINAL_SECONDS, confidence="possible", inferred=True, retry="no",
+    )  # fmt: skip
+
+
+def still_queued(case: Waiting) -> Ruling | None:
+    """The caller sent it, and that is all."""
+    if not case.evidence.requests and not case.evidence.polls:
+        return None
+    newest = case.status("IN_PROGRESS", "IN_QUEUE")
+    if newest is not None and newest.text(Key.CALLER_STATUS).upper() == "IN_PROGRESS":
+        return _held_by_somebody(case, newest)
+    sentence = f"This request waits in the queue, {case.waited()}; no worker has claimed it."
+    asked = case.sent() or (event(case.evidence.polls[-1], "the caller asked for it"),)
+    return ruling("queued", sentence, NO_FAILURE, (*asked, absence(_NO_CLAIM)), state="queued", final=False)
+
+
+def _held_by_somebody(case: Waiting, told: Record) -> Ruling:
+    """The platform says that a worker holds it, and none tells of it: lost on intake, or a worker that is not ours."""
+    items = (event(told, "the caller saw the status IN_PROGRESS"), absence(_NO_CLAIM))
+    first = min(r.last for r in case.evidence.polls or (told,) if r.text(Key.CALLER_STATUS).upper() == "IN_PROGRESS")
+    if case.boots() and case.since(first) >= SILENCE_LIKELY_SECONDS:
+        return _claim_unseen(case, told, items)
+    sentence = f"This request is in progress, as the caller saw at {clock(told.last)}; no worker has told of it."
+    return ruling("running", sentence, NO_FAILURE, items, state="claimed", final=False, missing=(LAUNCHER,))
+
+
+def _claim_unseen(case: Waiting, told: Record, items: tuple[EvidenceItem, ...]) -> Ruling:
+    """The platform says that somebody holds it, and none of the endpoint's workers, which do report, tells of it."""
+    sentence = (
+        "This request was possibly lost on intake: the platform had handed it out"
+        f" ({told.text(Key.CALLER_STATUS)} at {clock(told.last)}), and no worker has told of it."
+    )
+    return ruling(
+        "claim_lost_on_intake", sentence, Reading(given("platform_api_error", retry="yes")), items, state="stalled",
+        final=case.since(told.last) >= SILENCE_FINAL_SECONDS, confidence="possible", inferred=True, missing=(LAUNCHER,),
+    )  # fmt: skip
+
+
+def nothing_decides(case: Waiting) -> Ruling:
+    """Records of the request exist and none tells what became of it. This rule always fits."""
+    own = [r for r in case.evidence.records if r.job_id]
+    failed = next((r for r in own if r.failed), None)
+    newest = max((r.last for r in own), default=None)
+    looked = "looked for a claim, a run, a delivery, and for the caller's own record; found none"
+    reading = read(failed, phase="handler") if failed else NOT_READ
+    where = f" A span {name(failed.name)} of it ended in an error." if failed else ""
+    sentence = f"What became of this request is not known: no worker and no caller told of it.{where}"
+    items = [event(failed, f"the span {name(failed.name)} ended in an error")] if failed else []
+    items.append(absence(looked, newest))
+    return ruling(
+        "unknown", sentence, reading, tuple(items), state="unknown",
+        final=newest is None or case.since(newest) >= SILENCE_FINAL_SECONDS, confidence="unknown", missing=(LAUNCHER,),
+    )  # fmt: skip

@@ -1,0 +1,801 @@
+"""The catalogue: what each verdict code and each cause code means, what it rests on, and what to do.
+
+`docs/verdicts.md` is printed from here (`python -m collector.diagnosis.verdicts`), and a test keeps both in step.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from collector.diagnosis.answer import Fault, Retry
+
+DOC_PAGE: Final = "/docs/verdicts"
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictEntry:
+    """One verdict code: what happened to the request. `fault` and `retry` hold where the cause does not say better."""
+
+    code: str
+    title: str
+    meaning: str
+    needs: str
+    fault: Fault
+    retry: Retry
+    advice: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CauseEntry:
+    """One cause code: why. `did` completes the sentence "it …"."""
+
+    code: str
+    title: str
+    did: str
+    meaning: str
+    fault: Fault
+    retry: Retry
+    advice: tuple[str, ...]
+
+
+def _verdicts(*entries: VerdictEntry) -> dict[str, VerdictEntry]:
+    return {entry.code: entry for entry in entries}
+
+
+def _causes(*entries: CauseEntry) -> dict[str, CauseEntry]:
+    return {entry.code: entry for entry in entries}
+
+
+VERDICTS: Final = _verdicts(
+    VerdictEntry(
+        "completed",
+        "Completed",
+        "The handler returned and the platform took the result.",
+        "A `job.deliver` that the platform accepted (2xx) for a run that did not fail.",
+        "unknown",
+        "no",
+        (),
+    ),
+    VerdictEntry(
+        "queued",
+        "Waiting in the queue",
+        "The caller sent the request and no worker has claimed it yet.",
+        "`caller.request`, and no claim.",
+        "unknown",
+        "no",
+        (),
+    ),
+    VerdictEntry(
+        "running",
+        "In progress",
+        "A worker has claimed the request and is alive: starting up, running the handler or handing the result in.",
+        "A claim, and records of the worker that are fresh.",
+        "unknown",
+        "no",
+        (),
+    ),
+    VerdictEntry(
+        "stopped",
+        "Stopped as asked",
+        "The platform signalled a stop for this request and the handler ended.",
+        "`job.stop` with outcome `stopped`.",
+        "caller_input",
+        "yes",
+        (),
+    ),
+    VerdictEntry(
+        "boot_crashed",
+        "The worker crashed while starting",
+        "The process ended before it called `start()`: it never asked for work, and the platform saw nothing of it.",
+        "A `worker.boot.started` without its end, and the `worker.death` of that process; or a `worker.boot` that ended"
+        " in an error. Seen under the launcher only.",
+        "user_code",
+        "no",
+        (
+            "Run the image by hand with the same environment: the crash is at import time, before the worker's loop.",
+            "Move loading out of module level into a prestart hook, so that the failure reaches the caller.",
+        ),
+    ),
+    VerdictEntry(
+        "boot_hung",
+        "The worker hung while starting",
+        "The process started and never called `start()`: no crash, no claim.",
+        "A `worker.boot.started` that stays without an end; the process still lives, or was ended from outside.",
+        "user_code",
+        "maybe",
+        (
+            "Look at the last line that the worker wrote: the call after it does not return.",
+            "Move downloads and model loading out of module level into a prestart hook with a time bound.",
+        ),
+    ),
+    VerdictEntry(
+        "fitness_failed",
+        "A fitness check failed",
+        "The worker checked itself before taking work, found itself unfit and left.",
+        "A `worker.fitness_check` that ended in an error.",
+        "platform",
+        "maybe",
+        ("Read what the check measured; if the host is at fault, the next worker on another host will pass.",),
+    ),
+    VerdictEntry(
+        "init_failed",
+        "The initializer failed",
+        "The `initializer` given to `start()` raised. Every request in hand fails with it.",
+        "A failed `prestart` whose kind is `initializer`.",
+        "user_code",
+        "maybe",
+        ("Fix what the initializer does; requests only run after it has returned.",),
+    ),
+    VerdictEntry(
+        "init_timeout",
+        "The initializer took too long",
+        "The `initializer` did not return within `init_timeout`.",
+        "A `prestart` of kind `initializer` that ended by its own bound.",
+        "model_config",
+        "maybe",
+        ("Raise `init_timeout`, or make the load faster: weights in the image or on a volume, not from the network.",),
+    ),
+    VerdictEntry(
+        "prestart_failed",
+        "A prestart hook failed",
+        "A hook that must succeed before the first request raised. Every request in hand fails with it.",
+        "A failed `prestart` or `prestart.hook`, and a claim of the same worker boot.",
+        "user_code",
+        "maybe",
+        ("Fix what the hook does; requests only run after all hooks have succeeded.",),
+    ),
+    VerdictEntry(
+        "prestart_timeout",
+        "A prestart hook took too long",
+        "The prestart phase did not end within its bound. The hook that was running then is named.",
+        "A `prestart` that ended by its own bound.",
+        "model_config",
+        "maybe",
+        (
+            "Raise the bound of the prestart phase, or make the named hook faster: weights in the image or on a volume,"
+            " not from the network.",
+        ),
+    ),
+    VerdictEntry(
+        "handler_failed",
+        "The handler raised an exception",
+        "The handler raised; the caller gets the error.",
+        "A `job.run` that ended in an error.",
+        "user_code",
+        "maybe",
+        ("Fix the handler where the traceback points.",),
+    ),
+    VerdictEntry(
+        "handler_returned_error",
+        "The handler returned an error",
+        "The handler did not raise: it returned a dict with `error`, which the platform counts as failed.",
+        "A `job.run` marked `stallscope.handler.returned_error`.",
+        "user_code",
+        "maybe",
+        ("The handler chose to fail this request: read the text that it returned.",),
+    ),
+    VerdictEntry(
+        "generator_failed",
+        "The generator handler raised in mid-stream",
+        "A generator handler raised after it had begun. Chunks already sent stay sent; an aggregate is dropped.",
+        "A `job.run` of kind `generator` that ended in an error.",
+        "user_code",
+        "maybe",
+        ("Fix the generator where the traceback points; callers must expect a stream that ends in an error.",),
+    ),
+    VerdictEntry(
+        "handler_exited",
+        "The handler ended the worker",
+        "The process exited while the handler ran (`sys.exit`, `os._exit`, KeyboardInterrupt). No result can come.",
+        "`job.run.started` without an end, or ended by SystemExit, and a `worker.death` with an exit status.",
+        "user_code",
+        "maybe",
+        ("Raise an exception instead of ending the process: the caller then gets an error at once.",),
+    ),
+    VerdictEntry(
+        "self_cancelled",
+        "The handler cancelled itself",
+        "The handler raised CancelledError though nobody had asked for a stop. The worker SDK takes that for a stop and"
+        " sends nothing: the request stays in progress until its time limit.",
+        "A `job.run` that ended with CancelledError, and no `job.stop`.",
+        "user_code",
+        "maybe",
+        ("Catch CancelledError of inner tasks (time limits, task groups) and raise an ordinary exception.",),
+    ),
+    VerdictEntry(
+        "stop_swallowed",
+        "The handler swallowed the stop",
+        "The stop reached the handler, which caught CancelledError and went on to return a result.",
+        "`job.stop` with outcome `swallowed`.",
+        "user_code",
+        "no",
+        ("Re-raise CancelledError after cleaning up: `except asyncio.CancelledError: …; raise`.",),
+    ),
+    VerdictEntry(
+        "stop_ignored",
+        "The handler ignored the stop",
+        "The stop was signalled and the handler runs on; it holds its slot, and the GPU is still paid for.",
+        "`job.stop` with outcome `ignored`, or a stop without an outcome while the run goes on.",
+        "user_code",
+        "no",
+        ("Let cancellation through: no bare `except`, no shielded task, no blocking call in an async handler.",),
+    ),
+    VerdictEntry(
+        "stop_late",
+        "The stop came too late",
+        "The stop was signalled but could not land before the handler had ended: a blocking call held the event loop.",
+        "`job.stop` with outcome `late`.",
+        "user_code",
+        "no",
+        ("Move blocking work off the event loop (`asyncio.to_thread`), so that a stop can reach the handler.",),
+    ),
+    VerdictEntry(
+        "stop_cleanup_failed",
+        "Cleaning up after the stop failed",
+        "The handler was stopped and raised another error while it cleaned up.",
+        "`job.stop` with outcome `cleanup_failed`.",
+        "user_code",
+        "no",
+        ("Make the cleanup code safe to run half-way through; then re-raise CancelledError.",),
+    ),
+    VerdictEntry(
+        "stop_signal_lost",
+        "The stop signal was lost",
+        "The request was cancelled, but the signal never reached its handler, which ran on.",
+        "The caller saw the request cancelled, and no `job.stop` landed; or `job.stop` with outcome `unknown_job`.",
+        "platform",
+        "no",
+        ("Look at the worker's stop channel: a dead, disabled or malformed channel loses every signal.",),
+    ),
+    VerdictEntry(
+        "cancelled_in_queue",
+        "Cancelled while waiting",
+        "The request was cancelled before any worker had claimed it.",
+        "The caller saw the request cancelled, and no claim.",
+        "caller_input",
+        "yes",
+        (),
+    ),
+    VerdictEntry(
+        "stranded_claim",
+        "Claimed, then left without a worker",
+        "A worker claimed the request and never ran it: it shut down, died or fell silent first. The platform shows the"
+        " request in progress until its time limit.",
+        "A claim without a run, and the worker's shutdown or death, or its silence.",
+        "platform",
+        "yes",
+        (
+            "Send the request again: its handler never ran.",
+            "Set an execution time limit, so that a stranded request ends and is noticed.",
+        ),
+    ),
+    VerdictEntry(
+        "worker_killed",
+        "The worker was killed in mid-request",
+        "The process was killed (SIGKILL), or fell silent for good, while the handler ran. No result can come.",
+        "`job.run.started` without an end, and a `worker.death` by SIGKILL, or silence.",
+        "platform",
+        "maybe",
+        ("Look at memory first: the kernel's out-of-memory killer is the usual sender of SIGKILL.",),
+    ),
+    VerdictEntry(
+        "worker_crashed",
+        "The worker crashed in mid-request",
+        "The process died by a signal, or by an error outside the handler, while the handler ran.",
+        "`job.run.started` without an end, and a `worker.death` by another signal, or by an uncaught error.",
+        "dependency",
+        "maybe",
+        ("Look at the last lines that the process wrote, and at the native library named there.",),
+    ),
+    VerdictEntry(
+        "worker_hung",
+        "The worker is alive but stands still",
+        "The process lives and its recorder reports, but its Python threads or event loop do not move.",
+        "`worker.heartbeat` whose ages of process, loop or progress keep growing.",
+        "user_code",
+        "maybe",
+        (
+            "Take a stack dump of the process (`py-spy dump`) to see the call that does not return.",
+            "Set an execution time limit, so that a hanging request ends and is noticed.",
+        ),
+    ),
+    VerdictEntry(
+        "worker_replaced",
+        "The worker was taken away in mid-request",
+        "The platform replaced or drained the worker while the request was in its hands.",
+        "A `worker.shutdown` during the run and a clean exit, or the platform's own word that the worker is stale.",
+        "platform",
+        "yes",
+        ("Send the request again. Give workers time to drain before a new release replaces them.",),
+    ),
+    VerdictEntry(
+        "backend_dead",
+        "The engine behind the handler died",
+        "A child process that the handler depends on ended, while the worker itself lives on.",
+        "`backend.death` during the run.",
+        "dependency",
+        "maybe",
+        ("Let the handler notice that its engine is gone and raise, or end the worker, so that it is replaced.",),
+    ),
+    VerdictEntry(
+        "result_lost",
+        "The result was lost on its way",
+        "The handler ended, but the platform did not take the result. The worker's log says `Finished.` all the same.",
+        "`job.deliver` refused or failed on the last try; or the worker's end between run and delivery.",
+        "platform",
+        "yes",
+        (
+            "Send the request again, if running it twice does no harm.",
+            "Store large or precious results yourself and return a link.",
+        ),
+    ),
+    VerdictEntry(
+        "result_undeliverable",
+        "The result could not be sent",
+        "The handler returned something that cannot be encoded; nothing was sent, and no retry would change it.",
+        "`job.deliver` that failed before any request was made.",
+        "user_code",
+        "no",
+        ("Return plain JSON: dicts, lists, strings, finite numbers. Encode bytes and arrays yourself.",),
+    ),
+    VerdictEntry(
+        "result_expired",
+        "The result had expired",
+        "The request is over and the platform no longer holds its result.",
+        "The caller's poll found nothing (404) for a request that had run.",
+        "caller_input",
+        "yes",
+        ("Fetch results sooner, or send them to a webhook or a store of your own.",),
+    ),
+    VerdictEntry(
+        "claim_lost_on_intake",
+        "The claim was lost on intake",
+        "The platform handed the request out, and the worker could not read the answer: it was never queued there.",
+        "A claim whose intake failed (malformed answer or batch).",
+        "platform",
+        "yes",
+        ("Send the request again. Look for a proxy between worker and platform that rewrites answers.",),
+    ),
+    VerdictEntry(
+        "empty_input_dropped",
+        "The request had no input",
+        "The worker SDK drops a request without `input` and never answers for it.",
+        "A claim that was dropped for its missing `input`.",
+        "caller_input",
+        "no",
+        ('Send an `input` that is not empty, for example `{"input": {"ping": true}}`.',),
+    ),
+    VerdictEntry(
+        "queue_stalled",
+        "Nobody takes the request",
+        "The request has waited far longer than usual and no worker has claimed it. `queue_reason` says why.",
+        "`caller.request` without a claim for 15 minutes.",
+        "capacity",
+        "maybe",
+        ("Look at the endpoint's workers: maximum of zero, throttled, or none that polls.",),
+    ),
+    VerdictEntry(
+        "cold_start_slow",
+        "The worker is starting slowly",
+        "The request is claimed and waits for the worker's prestart phase, which takes long.",
+        "A claim, and a `prestart.started` without an end for 5 minutes.",
+        "model_config",
+        "maybe",
+        ("Keep weights in the image or on a volume; keep a worker warm; give the prestart phase a bound.",),
+    ),
+    VerdictEntry(
+        "execution_timeout",
+        "The request ran into its time limit",
+        "The platform ended the request because it had run longer than its execution time limit.",
+        "The caller saw TIMED_OUT, and a claim.",
+        "model_config",
+        "maybe",
+        ("Raise the execution time limit, or do less in one request.",),
+    ),
+    VerdictEntry(
+        "expired",
+        "The request expired in the queue",
+        "The request was not claimed before its time to live ran out.",
+        "The caller saw TIMED_OUT, and no claim.",
+        "capacity",
+        "yes",
+        ("Give the endpoint more workers, or the request a longer time to live.",),
+    ),
+    VerdictEntry(
+        "pending_returned",
+        "A pending reply was taken for a result",
+        "The caller's client stopped waiting and returned a reply that says that the request is not finished.",
+        "A `caller.request` that ended while the status was IN_QUEUE or IN_PROGRESS.",
+        "dependency",
+        "no",
+        ("Poll `/status` until the status is final, or use a client that does.",),
+    ),
+    VerdictEntry(
+        "unknown",
+        "Not known",
+        "What is known of the request does not tell what became of it.",
+        "Nothing that decides.",
+        "unknown",
+        "maybe",
+        (),
+    ),
+)
+
+
+CAUSES: Final = _causes(
+    CauseEntry(
+        "cuda_oom",
+        "Out of GPU memory",
+        "ran out of GPU memory",
+        "A device memory request could not be met.",
+        "capacity",
+        "maybe",
+        ("Use a GPU with more memory, a smaller or quantised model, or a smaller batch.",),
+    ),
+    CauseEntry(
+        "kv_cache_no_room",
+        "No room for the key/value cache",
+        "found no room for the key/value cache that the configuration asks for",
+        "Weights fit, but what is left cannot hold the key/value cache that the configuration asks for.",
+        "model_config",
+        "no",
+        ("Lower the maximum model length, or raise the share of GPU memory that the engine may use.",),
+    ),
+    CauseEntry(
+        "cuda_error",
+        "CUDA call failed",
+        "had a CUDA call fail",
+        "A kernel or runtime call failed on a working, supported card.",
+        "dependency",
+        "maybe",
+        ("Run once with `CUDA_LAUNCH_BLOCKING=1` to see the call that fails.",),
+    ),
+    CauseEntry(
+        "gpu_arch_unsupported",
+        "GPU not supported by the build",
+        "met a GPU that its build does not support",
+        "The build has no code for this card, or the card lacks a needed feature.",
+        "dependency",
+        "no",
+        ("Use an image built for this GPU's architecture, or choose another GPU type.",),
+    ),
+    CauseEntry(
+        "gpu_driver_mismatch",
+        "Driver and CUDA do not fit",
+        "found that driver and CUDA libraries do not fit each other",
+        "Host driver, container CUDA and user-mode libraries do not fit each other.",
+        "platform",
+        "yes",
+        ("Filter hosts by CUDA version, or use an image with an older CUDA.",),
+    ),
+    CauseEntry(
+        "gpu_unavailable",
+        "No GPU visible",
+        "found no usable GPU",
+        "No usable device is visible to the process.",
+        "platform",
+        "maybe",
+        ("Try another host; check that the image does not hide the devices.",),
+    ),
+    CauseEntry(
+        "gpu_hardware_fault",
+        "GPU hardware fault",
+        "met a hardware fault of the GPU",
+        "The card or its link is broken.",
+        "platform",
+        "yes",
+        ("Send the request again on another host, and report this one.",),
+    ),
+    CauseEntry(
+        "nccl_error",
+        "GPU-to-GPU communication failed",
+        "had communication between GPUs fail",
+        "Collective communication failed or timed out with the cards themselves healthy.",
+        "platform",
+        "maybe",
+        ("Run once with `NCCL_DEBUG=INFO`; check that each rank has its own GPU.",),
+    ),
+    CauseEntry(
+        "host_oom",
+        "Out of main memory",
+        "ran out of main memory",
+        "Main memory ran out: the kernel's or the container's killer, or a framework's own guard.",
+        "capacity",
+        "maybe",
+        ("Use a machine with more memory, or load the model without a second copy in main memory.",),
+    ),
+    CauseEntry(
+        "shm_exhausted",
+        "Shared memory too small",
+        "ran out of shared memory (/dev/shm)",
+        "`/dev/shm` is too small.",
+        "platform",
+        "no",
+        ("Raise the container's shared memory, or use fewer data loader processes.",),
+    ),
+    CauseEntry(
+        "disk_full",
+        "Disk full",
+        "found no space left on the disk",
+        "A write found no space or quota.",
+        "model_config",
+        "no",
+        ("Give the worker a larger disk, or keep weights on a volume.",),
+    ),
+    CauseEntry(
+        "native_crash",
+        "Native code crashed",
+        "crashed in native code",
+        "Native code died by signal or heap check and nothing more specific explains it.",
+        "dependency",
+        "maybe",
+        ("Pin the version of the native library that last worked.",),
+    ),
+    CauseEntry(
+        "port_in_use",
+        "Port in use",
+        "found its port in use",
+        "A listen address is taken.",
+        "model_config",
+        "maybe",
+        ("Choose another port, or end the process that an earlier start left behind.",),
+    ),
+    CauseEntry(
+        "gated_model_auth",
+        "Model access refused",
+        "was refused access to the model",
+        "The hub refuses the credentials: gated, private, or a bad token.",
+        "model_config",
+        "no",
+        ("Accept the model's terms with the account of the token, and set `HF_TOKEN`.",),
+    ),
+    CauseEntry(
+        "model_not_found",
+        "Model not found",
+        "did not find the model",
+        "Model, revision, file or local path does not exist where the program looks.",
+        "model_config",
+        "no",
+        ("Check the model's name, revision and path.",),
+    ),
+    CauseEntry(
+        "hub_unavailable",
+        "Model hub unavailable",
+        "was turned away by the model hub",
+        "The hub answers but does not serve: throttled (429) or failing (5xx).",
+        "upstream_service",
+        "yes",
+        ("Keep weights in the image or on a volume, so that a start does not depend on the hub.",),
+    ),
+    CauseEntry(
+        "network_unreachable",
+        "Network unreachable",
+        "could not reach an outside service",
+        "Names or routes to an outside service fail.",
+        "platform",
+        "yes",
+        ("Send the request again; if it stays, check name resolution on the worker.",),
+    ),
+    CauseEntry(
+        "model_corrupt",
+        "Model file damaged",
+        "found a damaged model file",
+        "A file is there but incomplete or damaged.",
+        "model_config",
+        "maybe",
+        ("Delete the cached file and download it again.",),
+    ),
+    CauseEntry(
+        "model_unsupported",
+        "Model not supported by this version",
+        "met a model that this software version cannot load",
+        "A sound model that this software version cannot load.",
+        "dependency",
+        "no",
+        ("Upgrade the inference library, or choose a model that it supports.",),
+    ),
+    CauseEntry(
+        "import_error",
+        "Python module missing",
+        "could not import a Python module",
+        "A Python module or name cannot be imported, and no native library is to blame.",
+        "dependency",
+        "no",
+        ("Add the package to the image, in the version that the code expects.",),
+    ),
+    CauseEntry(
+        "native_lib_error",
+        "Native library missing or unfit",
+        "found a native library missing or of the wrong version",
+        "A shared library or binary extension is missing or does not match.",
+        "dependency",
+        "no",
+        ("Install builds that match each other (Python, PyTorch, CUDA, C library).",),
+    ),
+    CauseEntry(
+        "missing_component",
+        "Component missing",
+        "missed a tool that it needs",
+        "A tool, plug-in or mounted application that the code needs is not there.",
+        "dependency",
+        "no",
+        ("Install the named tool or plug-in in the image.",),
+    ),
+    CauseEntry(
+        "config_invalid",
+        "Configuration invalid",
+        "refused its configuration",
+        "A setting, flag or environment variable is missing, unknown or contradictory.",
+        "model_config",
+        "no",
+        ("Correct the named setting.",),
+    ),
+    CauseEntry(
+        "image_start_failed",
+        "Image cannot start",
+        "could not be started from its image",
+        "The image cannot be pulled or its entry point cannot be run.",
+        "user_code",
+        "no",
+        ("Check the image's name, platform and entry point.",),
+    ),
+    CauseEntry(
+        "handler_exception",
+        "Error in the code",
+        "raised an exception",
+        "Application code, or a library it calls, raised an error that no other code explains.",
+        "user_code",
+        "no",
+        ("Fix the code where the traceback points.",),
+    ),
+    CauseEntry(
+        "input_invalid",
+        "Input refused",
+        "refused the request's input",
+        "The caller's input is refused or cannot be read.",
+        "caller_input",
+        "no",
+        ("Correct the input.",),
+    ),
+    CauseEntry(
+        "payload_too_large",
+        "Payload too large",
+        "met a size limit",
+        "A request or result is over a size limit.",
+        "caller_input",
+        "no",
+        ("Pass large data as a link to storage, not in the request or the result.",),
+    ),
+    CauseEntry(
+        "output_not_serializable",
+        "Result cannot be encoded",
+        "returned something that cannot be encoded as JSON",
+        "The result cannot be encoded.",
+        "user_code",
+        "no",
+        ("Return plain JSON: dicts, lists, strings, finite numbers. Encode bytes and arrays yourself.",),
+    ),
+    CauseEntry(
+        "sidecar_unreachable",
+        "Local server unreachable",
+        "could not reach the local server that it depends on",
+        "A local server that the handler depends on is not up, not ready or has gone.",
+        "dependency",
+        "maybe",
+        ("Wait for the local server in a prestart hook, and watch that it stays up.",),
+    ),
+    CauseEntry(
+        "storage_upload_failed",
+        "Upload failed",
+        "could not write the result to storage",
+        "Writing the result to object storage failed.",
+        "model_config",
+        "no",
+        ("Check the storage credentials and permissions.",),
+    ),
+    CauseEntry(
+        "timeout",
+        "Time limit expired",
+        "ran into a time limit",
+        "A time limit on work in progress expired.",
+        "dependency",
+        "maybe",
+        ("Raise the limit, or find what the work waited for.",),
+    ),
+    CauseEntry(
+        "request_cancelled",
+        "Cancelled",
+        "was cancelled from outside",
+        "Caller or operator ended the request.",
+        "caller_input",
+        "yes",
+        (),
+    ),
+    CauseEntry(
+        "capacity_unavailable",
+        "No machine available",
+        "found no machine of the kind asked for",
+        "No machine of the kind asked for, or a worker limit of zero.",
+        "capacity",
+        "maybe",
+        ("Allow more GPU types or regions, or raise the maximum of workers.",),
+    ),
+    CauseEntry(
+        "terminated_by_platform",
+        "Taken away by the platform",
+        "was ended by the platform",
+        "The host or the platform took the worker away.",
+        "platform",
+        "yes",
+        ("Send the request again.",),
+    ),
+    CauseEntry(
+        "platform_api_error",
+        "Call to the platform failed",
+        "had a call to the platform fail",
+        "A call between worker and platform failed or was lost.",
+        "platform",
+        "maybe",
+        ("Send the request again; if it stays, check the worker's network and the platform's status.",),
+    ),
+    CauseEntry(
+        "unknown",
+        "Not known",
+        "failed",
+        "The evidence does not hold the cause.",
+        "unknown",
+        "maybe",
+        (),
+    ),
+    CauseEntry(
+        "no_failure",
+        "No failure",
+        "did not fail",
+        "Nothing failed; lines that look like errors were harmless.",
+        "unknown",
+        "no",
+        (),
+    ),
+)
+
+
+def doc_of(code: str) -> str:
+    """Address of the explanation of a verdict code."""
+    return f"{DOC_PAGE}#{code}"
+
+
+def markdown() -> str:
+    """The text of `docs/verdicts.md`."""
+    lines = [
+        "# Verdicts",
+        "",
+        "A verdict keeps two things apart: *what happened to the request* (the verdict code) and *why* (the cause"
+        " code). The phase in which something failed never changes the cause.",
+        "",
+        "This page is printed from the catalogue that the verdicts themselves use"
+        " (`python -m collector.diagnosis.verdicts`).",
+        "",
+        "## What happened to the request",
+    ]
+    for verdict in VERDICTS.values():
+        lines += ["", f'<a id="{verdict.code}"></a>', "", f"### `{verdict.code}`: {verdict.title}", "", verdict.meaning]
+        lines += ["", f"Evidence: {verdict.needs}", ""]
+        lines += [f"Usual fault: `{verdict.fault}`. Retry: {verdict.retry}. A known cause says better than this."]
+        lines += _advice(verdict.advice)
+    lines += ["", "## Why"]
+    for cause in CAUSES.values():
+        # The two lists share the word `unknown`, hence the prefix.
+        lines += ["", f'<a id="cause-{cause.code}"></a>', "", f"### Cause `{cause.code}`: {cause.title}", ""]
+        lines += [cause.meaning, "", f"Usual fault: `{cause.fault}`. Retry: {cause.retry}."]
+        lines += _advice(cause.advice)
+    return "\n".join(lines) + "\n"
+
+
+def _advice(advice: tuple[str, ...]) -> list[str]:
+    return ["", "What to do:", "", *(f"- {item}" for item in advice)] if advice else []
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())
