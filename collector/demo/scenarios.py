@@ -128,6 +128,9 @@ async def _stranded(stage: Stage) -> list[str]:
     await stage.seen("job-take")
     worker.terminate()
     await worker.wait_line("Kill worker.")
+    # Its loop that runs requests ends within 0.1 s, without a word. Two pings of its other process are a second apart.
+    pings = len(stage.platform.find_events("ping", endpoint=stage.endpoint))
+    await stage.seen("ping", count=pings + 2)
     job = await stage.submit(prompt="a lighthouse")
     await stage.seen("claimed", job=job)
     await worker.wait_exit()

@@ -1,0 +1,69 @@
+"""Every scenario of the demo, by real workers, against both stores: each must get the verdict that really happened.
+
+All scenarios of one store are played once, several at a time, and then looked at one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from conftest import server_url
+
+from collector.demo.platform import running_platform
+from collector.demo.scenarios import SCENARIOS, Scenario
+from collector.demo.show import Outcome, play_all, running_server, table
+
+NAMES = [scenario.name for scenario in SCENARIOS]
+
+
+@pytest.fixture(scope="module", params=["embedded", "server"])
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """What came of each scenario, by name."""
+    if request.param == "server":
+        url = server_url(request.getfixturevalue("clickhouse"))
+    else:
+        pytest.importorskip("chdb", reason="no embedded engine: pip install chdb-core", exc_type=ImportError)
+        url = f"chdb://{tmp_path_factory.mktemp('demo') / 'store'}"
+    return {outcome.scenario.name: outcome for outcome in asyncio.run(_play(url, SCENARIOS))}
+
+
+async def _play(database_url: str, scenarios: tuple[Scenario, ...]) -> list[Outcome]:
+    async with running_server(database_url) as server, running_platform() as platform:
+        return await play_all(scenarios, platform, server)
+
+
+@pytest.mark.timeout(600)  # the first one waits for all to be played
+@pytest.mark.parametrize("name", NAMES)
+def test_the_verdict_is_what_really_happened(name: str, outcomes: dict[str, Outcome]) -> None:
+    outcome = outcomes[name]
+    assert outcome.problem == "", f"{outcome.verdict}: {outcome.evidence}"
+
+
+def test_at_least_three_scenarios_run_as_shipped() -> None:
+    """Handler logs are off unless somebody turned them on: the verdicts must do without."""
+    assert sum(not scenario.handler_logs for scenario in SCENARIOS) >= 3
+
+
+def test_names_are_unique_and_each_scenario_tells_its_story() -> None:
+    assert len(set(NAMES)) == len(NAMES)
+    assert all(scenario.story.endswith(".") for scenario in SCENARIOS)
+
+
+async def test_a_scenario_that_cannot_be_played_is_a_row_and_not_the_end(tmp_path: Path) -> None:
+    async def never_happens(stage: object) -> list[str]:
+        raise TimeoutError("waited 60 s for the line 'step 1'")
+
+    broken = Scenario("broken", "Nothing comes.", "completed", "no_failure", never_happens, says="")
+    async with running_platform() as platform:
+        outcomes = await play_all([broken], platform, "http://127.0.0.1:9")
+    assert table(outcomes) == [
+        (
+            "broken",
+            "completed/no_failure",
+            "no answer",
+            "could not be played: TimeoutError: waited 60 s for the line 'step 1'",
+            False,
+        )
+    ]
