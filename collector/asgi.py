@@ -7,8 +7,9 @@ from typing import Final
 
 from fastapi import APIRouter, FastAPI
 
-from . import health, ingest, metrics
+from . import api, health, ingest, metrics
 from .app import create_app
+from .digest import Digest
 from .settings import Settings
 
 EVERYWHERE: Final[Sequence[APIRouter]] = (health.router, metrics.router)
@@ -16,14 +17,26 @@ EVERYWHERE: Final[Sequence[APIRouter]] = (health.router, metrics.router)
 
 def server(settings: Settings) -> FastAPI:
     """Collector and dashboard in one process."""
-    return create_app(settings, [*EVERYWHERE, ingest.router])
+    digest = Digest()
+    return create_app(
+        settings,
+        [*EVERYWHERE, ingest.router, api.router],
+        on_stored=digest.touched,
+        tasks=[digest.keep_digesting],
+    )
 
 
 def collector_only(settings: Settings) -> FastAPI:
     """Takes spans in and works out verdicts; no pages."""
-    return create_app(settings, [*EVERYWHERE, ingest.router])
+    digest = Digest()
+    return create_app(
+        settings,
+        [*EVERYWHERE, ingest.router, api.router],
+        on_stored=digest.touched,
+        tasks=[digest.keep_digesting],
+    )
 
 
 def dashboard_only(settings: Settings) -> FastAPI:
     """Pages and API over a store that others fill."""
-    return create_app(settings, [*EVERYWHERE])
+    return create_app(settings, [*EVERYWHERE, api.router])
