@@ -7,6 +7,9 @@ from typing import Final
 
 from fastapi import APIRouter, FastAPI
 
+from dashboard.pages.errors import error_page
+from dashboard.routes import router as pages
+
 from . import api, health, ingest, metrics
 from .app import create_app
 from .digest import Digest
@@ -20,9 +23,10 @@ def server(settings: Settings) -> FastAPI:
     digest = Digest()
     return create_app(
         settings,
-        [*EVERYWHERE, ingest.router, api.router],
+        [*EVERYWHERE, ingest.router, api.router, pages],
         on_stored=digest.touched,
         tasks=[digest.keep_digesting],
+        error_page=error_page,
     )
 
 
@@ -39,4 +43,4 @@ def collector_only(settings: Settings) -> FastAPI:
 
 def dashboard_only(settings: Settings) -> FastAPI:
     """Pages and API over a store that others fill."""
-    return create_app(settings, [*EVERYWHERE, api.router])
+    return create_app(settings, [*EVERYWHERE, api.router, pages], error_page=error_page)

@@ -62,9 +62,6 @@ class PhaseRow:
     segments: tuple[Segment, ...] = field(
         metadata=said("What is drawn; empty where there is no record, or only outside the bar.")
     )
-    gap: bool = field(
-        metadata=said("No record of a phase that every request goes through: drawn hatched from end to end.")
-    )
     broke_here: bool = field(metadata=said("Whether the verdict is about this phase."))
     start: datetime | None = field(metadata=said("Earliest start known."))
     end: datetime | None = field(metadata=said("Latest end known."))
@@ -82,6 +79,7 @@ class PhaseBar:
     start: datetime | None = field(metadata=said("Left edge of the bar; None where no phase has a time."))
     end: datetime | None = field(metadata=said("Right edge of the bar."))
     seconds: float | None = field(metadata=said("Seconds from edge to edge."))
+    whole: bool = field(metadata=said("False where it still lasts, or an edge of a phase was never told."))
     rows: tuple[PhaseRow, ...] = field(metadata=said("Always the same phases in the same order, missing ones too."))
 
 

@@ -14,8 +14,6 @@ ORDER: Final[tuple[PhaseName, ...]] = get_args(PhaseName)
 
 # A worker boots once for many requests: these may lie hours before the request and must not squeeze it to a hair.
 OF_THE_WORKER: Final[frozenset[PhaseName]] = frozenset({"boot", "prestart"})
-# No request reaches a handler without these, so their absence is a gap in what we were told.
-PASSED_BY_ALL: Final[tuple[PhaseName, ...]] = ("queued", "claimed", "boot")
 OPEN_STATES: Final[frozenset[State]] = frozenset({"queued", "claimed", "running", "stalled"})
 
 UNKNOWN_SHARE: Final = 0.25  # of the known time, for an edge that is not known
@@ -75,16 +73,13 @@ def bars_of(answer: Answer, now: datetime) -> tuple[PhaseBar, ...]:
 def _bar(number: int, worker: str | None, phases: Sequence[Phase], code: str, now: datetime | None) -> PhaseBar:
     edges = _edges(phases, now)
     broke_in = BROKE_IN.get(code)
-    last = max((ORDER.index(phase.name) for phase in phases), default=-1)
     drawn = _padded(edges, phases, now) if edges else None
-    rows = tuple(
-        _row(name, [phase for phase in phases if phase.name == name], drawn, now, ORDER.index(name) < last, broke_in)
-        for name in ORDER
-    )
+    rows = tuple(_row(name, [phase for phase in phases if phase.name == name], drawn, now, broke_in) for name in ORDER)
     if edges is None:
-        return PhaseBar(number, worker, None, None, None, rows)
+        return PhaseBar(number, worker, None, None, None, False, rows)
     start, end = edges
-    return PhaseBar(number, worker, start, end, (end - start).total_seconds(), rows)
+    whole = now is None and all(phase.complete for phase in phases)
+    return PhaseBar(number, worker, start, end, (end - start).total_seconds(), whole, rows)
 
 
 def _edges(phases: Sequence[Phase], now: datetime | None) -> tuple[datetime, datetime] | None:
@@ -119,12 +114,10 @@ def _row(
     phases: Sequence[Phase],
     edges: tuple[datetime, datetime] | None,
     now: datetime | None,
-    passed: bool,
     broke_in: PhaseName | None,
 ) -> PhaseRow:
     if not phases:
-        gap = (name in PASSED_BY_ALL and passed) or name == broke_in
-        return PhaseRow(name, (), gap, name == broke_in, None, None, None, "", "no record")
+        return PhaseRow(name, (), name == broke_in, None, None, None, "", "no record")
     segments = tuple(segment for phase in phases if edges for segment in _segment(phase, edges, now))
     starts = [phase.start for phase in phases if phase.start]
     ends = [phase.end for phase in phases if phase.end]
@@ -133,7 +126,6 @@ def _row(
     return PhaseRow(
         name=name,
         segments=segments,
-        gap=False,
         broke_here=name == broke_in,
         start=min(starts, default=None),
         end=max(ends, default=None),

@@ -73,7 +73,7 @@ def unknowns_of(answer: Answer) -> tuple[str, ...]:
     """In which ways the answer rests on less than everything, a sentence each."""
     told = []
     if not answer.final:
-        told.append("This request is still open: records still on their way can change the verdict.")
+        told.append("Not final: records still on their way can change this verdict.")
     if answer.verdict.inferred:
         told.append("Nobody reported the end. The verdict is worked out from what stopped arriving.")
     unfinished = [phase.name for phase in answer.phases if not phase.complete and phase.end is None]
