@@ -63,12 +63,18 @@ class Annotator:
         return self._extra(record, alone=False)
 
     def shape(self, record: dict[str, Any]) -> dict[str, Any] | None:
-        """The record to make a span of; None where there is nothing to send."""
+        """The record to make a span of; None where there is nothing to send.
+
+        Losses are told as they are now, when the record leaves: what was lost on its way to here counts.
+        """
         kind = record.get("k")
+        if kind == "point" and record.get("n") == SpanName.HEARTBEAT and isinstance(record.get("a"), dict):
+            return {**record, "a": {**record["a"], **losses(self._page, self._ledger)}}
         if kind in ("start", "end", "point"):
             return record
         if kind == "death" and self.boot is not None:
-            return self._point(record, SpanName.DEATH, failed=not _clean_exit(record))
+            lost = losses(self._page, self._ledger)
+            return {**self._point(record, SpanName.DEATH, failed=not _clean_exit(record)), "a": lost}
         if kind == "child" and self.boot is not None:
             return self._point(record, SpanName.BACKEND_DEATH, failed=True)
         return None
@@ -157,7 +163,6 @@ class Annotator:
             Key.DEATH_OOM_KILL: record.get("oom"),
             Key.DEATH_JOBS_IN_HAND: jobs,
             Key.DEATH_LAST_PHASE: self._ledger.last_phase,
-            **losses(self._page, self._ledger),
         }
         if jobs or not _clean_exit(record) or self._settings.log_capture == "all":
             facts.update(self._tail(self._worker_output()))

@@ -165,8 +165,9 @@ class Encoder:
         return self._clean(text, ATTRIBUTE_BYTES)
 
     def _clean(self, text: str, limit_bytes: int) -> str:
-        """Redacted, then cut. What is far beyond the bound is not looked at: a cut there is cut again behind it."""
-        return bounds.clip(self._cleaner.text(text[: 4 * limit_bytes]), limit_bytes)
+        """Redacted, then cut. What is far beyond the bound is not looked at."""
+        head = text[: 4 * limit_bytes]
+        return bounds.clip(self._cleaner.text(head, open_end=len(head) < len(text)), limit_bytes)
 
     def _exception(self, fault: Mapping[str, Any], at: int) -> Event:
         facts = {
@@ -193,7 +194,10 @@ def _context(trace_id: str, span_id: str) -> SpanContext:
 
 
 def _links(given: object) -> list[Link]:
+    """One [trace id, span id] or a list of them."""
     pairs: Iterable[Any] = given if isinstance(given, list) else ()
+    if isinstance(given, list) and given and isinstance(given[0], str):
+        pairs = [given]
     return [
         Link(_context(pair[0], pair[1]))
         for pair in list(pairs)[:_MOST_LINKS]

@@ -18,8 +18,8 @@ from sdk_exporter import spool
 from sdk_exporter.contract import Loss, SpanName
 from sdk_exporter.recorder import kernel, tail
 from sdk_exporter.recorder.annotate import Annotator
+from sdk_exporter.recorder.around import Launched, Surroundings
 from sdk_exporter.recorder.ledger import Ledger
-from sdk_exporter.recorder.pumping import Launched, Surroundings
 from sdk_exporter.recorder.settings import RecorderSettings
 from sdk_exporter.recorder.shared import Shared
 from sdk_exporter.recorder.streams import Stream
@@ -48,7 +48,7 @@ def run_recorder(
     shared: Shared, page: spool.Page, events: int, wake: int, streams: Sequence[Stream], keeper: int
 ) -> None:
     """The launcher's form; returns when everything is handed on or the time for it is over."""
-    _forget_working_folder()
+    forget_working_folder()
     settings = RecorderSettings.from_env(os.environ)
     Recorder(page, events, wake, Launched(shared, page, streams, keeper), settings, shared).run()
 
@@ -292,7 +292,8 @@ class Recorder:
         self._annotator.restore(known)
 
 
-def _forget_working_folder() -> None:
-    """`python -m` puts it first, and a user's own `requests.py` in there is not what OpenTelemetry wants."""
+def forget_working_folder() -> None:
+    """No module is looked for there any more: `python -m` puts it first, and a user's own `requests.py` in there is not
+    what OpenTelemetry wants."""
     here = os.getcwd()
     sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]

@@ -182,17 +182,25 @@ class PythonOutput:
     def add(self, record: Mapping[str, Any], keep_bytes: int) -> None:
         """Takes an `out` record."""
         text, job, at = record.get("b"), record.get("j"), record.get("t")
+        withheld = record.get("w")
+        if isinstance(withheld, int) and not isinstance(withheld, bool) and withheld > 0:
+            self._worker.withhold(withheld)
+            if isinstance(job, str):
+                self._of(job).withhold(withheld)
         if not isinstance(text, str) or not isinstance(at, int):
             return
         data = text.encode("utf-8", "replace")
         closed = self._began is not None and at > self._began
-        self._worker.add(at, data, keep_bytes, closed=closed)
+        self._worker.add(data, keep_bytes, closed=closed)
         if isinstance(job, str):
-            kept = self._jobs.pop(job, None) or _Kept()
-            kept.add(at, data, keep_bytes, closed=closed)
-            self._jobs[job] = kept
-            if len(self._jobs) > _JOBS:
-                del self._jobs[next(iter(self._jobs))]
+            self._of(job).add(data, keep_bytes, closed=closed)
+
+    def _of(self, job: str) -> _Kept:
+        kept = self._jobs.pop(job) if job in self._jobs else _Kept()
+        self._jobs[job] = kept
+        if len(self._jobs) > _JOBS:
+            del self._jobs[next(iter(self._jobs))]
+        return kept
 
     def close_at(self, run_began_ns: int) -> None:
         """From now on, what was written after `run_began_ns` may not leave."""
@@ -223,11 +231,15 @@ class _Kept:
         self._size = 0
         self._pieces: deque[bytes] = deque()
 
-    def add(self, at: int, data: bytes, keep_bytes: int, *, closed: bool) -> None:
-        self.seen += len(data)
+    def withhold(self, count: int) -> None:
+        self.seen += count
+        self.withheld += count
+
+    def add(self, data: bytes, keep_bytes: int, *, closed: bool) -> None:
         if closed:
-            self.withheld += len(data)
+            self.withhold(len(data))
             return
+        self.seen += len(data)
         data = data[-keep_bytes:] if keep_bytes else b""
         self._pieces.append(data)
         self._size += len(data)

@@ -27,7 +27,7 @@ def heartbeat(page: spool.Page, ledger: Ledger) -> dict[str, Any]:
     rss = rss_bytes(page.get(spool.Page.WORKER_PID))
     if rss is not None:
         facts[Key.HEARTBEAT_RSS_BYTES] = rss
-    return {**facts, **losses(page, ledger)}
+    return facts
 
 
 def losses(page: spool.Page, ledger: Ledger) -> dict[str, int]:

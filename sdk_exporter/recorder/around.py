@@ -121,20 +121,21 @@ class Attached:
 
     moving = False
 
-    def __init__(self, worker: int, flush_seconds: float = _OWN_FLUSH_SECONDS) -> None:
-        self._worker, self._flush_seconds = Watched(worker), flush_seconds
+    def __init__(self, worker: int | None) -> None:
+        """`worker` None: it has ended before we began."""
+        self._worker = None if worker is None else Watched(worker)
         self._ended_at: float | None = None
 
     def wait(self, wake: int, seconds: float) -> bool:
         wanted = [wake] if wake >= 0 else []
-        if self._worker.descriptor is not None and self._ended_at is None:
+        if self._worker is not None and self._worker.descriptor is not None and self._ended_at is None:
             wanted.append(self._worker.descriptor)
         return wake in select.select(wanted, [], [], seconds)[0]
 
     def deadline(self) -> float | None:
-        if self._ended_at is None and self._worker.gone():
+        if self._ended_at is None and (self._worker is None or self._worker.gone()):
             self._ended_at = time.monotonic()
-        return None if self._ended_at is None else self._ended_at + self._flush_seconds
+        return None if self._ended_at is None else self._ended_at + _OWN_FLUSH_SECONDS
 
     def last_record(self) -> dict[str, Any] | None:
         return None  # `instrument()` alone promises no death: a container may end with its first process at once

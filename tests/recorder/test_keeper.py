@@ -1,0 +1,279 @@
+"""The worker's output, signals and exit code are as if we were not there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from launched import Launch, clean_environment, recorder_of, until
+from launched import launch as launch
+from launched import sink as sink
+from otlp_sink import Sink
+
+SECONDS = 60
+
+MUCH = """
+import hashlib, os, random
+random.seed(7)
+total = hashlib.sha256()
+left = 20 << 20
+while left:
+    piece = random.randbytes(min(left, random.choice((1, 100, 4096, 65536, 300000))))
+    left -= len(piece)
+    total.update(piece)
+    view = memoryview(piece)
+    while view:
+        view = view[os.write(1, view):]
+os.write(2, total.hexdigest().encode())
+"""
+
+
+def test_binary_output_arrives_byte_for_byte(launch: Launch) -> None:
+    out, err = launch(MUCH, prelude=False).communicate(timeout=SECONDS)
+    assert len(out) == 20 << 20
+    assert hashlib.sha256(out).hexdigest().encode() == err
+
+
+def test_output_into_files_arrives_byte_for_byte_too(launch: Launch, tmp_path: Path) -> None:
+    """A file takes no splice, and one opened for appending neither."""
+    for mode in ("wb", "ab"):
+        with (tmp_path / f"out-{mode}").open(mode) as out, (tmp_path / f"err-{mode}").open(mode) as err:
+            assert launch(MUCH, prelude=False, stdout=out, stderr=err).wait(SECONDS) == 0
+        data = (tmp_path / f"out-{mode}").read_bytes()
+        assert hashlib.sha256(data).hexdigest().encode() == (tmp_path / f"err-{mode}").read_bytes()
+
+
+def test_order_of_stdout_and_stderr_is_kept_where_both_are_one(launch: Launch) -> None:
+    code = """
+    import os
+    for number in range(2000):
+        os.write(1 + number % 2, b"%d\\n" % number)
+    """
+    out, _ = launch(code, prelude=False, stderr=subprocess.STDOUT).communicate(timeout=SECONDS)
+    assert out.split() == [b"%d" % number for number in range(2000)]
+
+
+def test_slow_reader_holds_up_the_worker_and_loses_nothing(launch: Launch) -> None:
+    process = launch(MUCH, prelude=False)
+    assert process.stdout is not None
+    digest, size = hashlib.sha256(), 0
+    while piece := process.stdout.read1(200_000):
+        digest.update(piece)
+        size += len(piece)
+    assert process.stderr is not None
+    assert (size, digest.hexdigest().encode()) == (20 << 20, process.stderr.read())
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "signal_word"),
+    [
+        ("sys.exit(0)", 0, None),
+        ("sys.exit(7)", 7, None),
+        ("os._exit(255)", 255, None),
+        ("raise RuntimeError('no')", 1, None),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 128 + 9, "SIGKILL"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 128 + 15, "SIGTERM"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", 128 + 11, "SIGSEGV"),
+        ("os.abort()", 128 + 6, "SIGABRT"),
+    ],
+)
+def test_exit_code_is_the_workers_and_its_death_is_told(
+    launch: Launch, sink: Sink, ending: str, code: int, signal_word: str | None
+) -> None:
+    process = launch(f"boot_ends()\nsay('last words')\n{ending}")
+    out, _ = process.communicate(timeout=SECONDS)
+    assert (process.returncode, out) == (code, b"last words\n")
+    death = sink.only("worker.death").attributes
+    assert death.get("stallscope.death.signal") == signal_word
+    assert death.get("process.exit.code") == (None if signal_word else code)
+    assert death["stallscope.death.last_phase"] == "idle"
+    assert ("stallscope.log.tail" in death) == (code != 0)
+
+
+def test_missing_command_is_127_and_a_folder_126(tmp_path: Path) -> None:
+    for command, code in (("/no/such/command", 127), (str(tmp_path), 126)):
+        done = subprocess.run(
+            [sys.executable, "-m", "sdk_exporter", "--flush", "0.1", "--", command],
+            env=clean_environment(),
+            capture_output=True,
+            timeout=SECONDS,
+        )
+        assert done.returncode == code
+        assert command.encode() in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["--"], ["--flush", "nonsense", "--", "true"], ["--unknown", "--", "true"]])
+def test_wrong_use_is_exit_code_2(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sdk_exporter", *arguments],
+        env=clean_environment(),
+        capture_output=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 2
+    assert b"usage:" in done.stderr
+
+
+def test_help_names_the_form_of_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sdk_exporter", "--help"], env=clean_environment(), capture_output=True, timeout=SECONDS
+    )
+    assert done.returncode == 0
+    assert b"-- COMMAND" in done.stdout
+
+
+def test_disabled_sdk_leaves_the_worker_alone(sink: Sink) -> None:
+    environment = clean_environment(OTEL_SDK_DISABLED="true", OTEL_EXPORTER_OTLP_ENDPOINT=sink.url)
+    done = subprocess.run(
+        [sys.executable, "-m", "sdk_exporter", "--", "sh", "-c", "echo $PPID; exit 3"],
+        env=environment,
+        capture_output=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 3
+    assert int(done.stdout) == os.getpid()
+    assert sink.spans == []
+
+
+@pytest.mark.parametrize("to_group", [False, True])
+def test_each_signal_reaches_the_worker_once(launch: Launch, *, to_group: bool) -> None:
+    code = """
+    import signal, time
+    seen = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda number, frame: print(signal.Signals(number).name, flush=True))
+    print("ready", flush=True)
+    deadline = time.monotonic() + 50
+    while time.monotonic() < deadline:
+        signal.pause()
+    """
+    process = launch(code, prelude=False, start_new_session=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR2):
+        (os.killpg if to_group else os.kill)(process.pid, number)
+        assert process.stdout.readline() == number.name.encode() + b"\n"
+    process.send_signal(signal.SIGQUIT)
+    assert process.stdout.read() == b""
+    assert process.wait(SECONDS) == 128 + signal.SIGQUIT
+
+
+def test_worker_finds_default_signals_and_its_own_process_group(launch: Launch) -> None:
+    code = """
+    import os, signal
+    print(signal.pthread_sigmask(signal.SIG_BLOCK, ()), os.getpgrp() == os.getpid())
+    line = [line for line in open("/proc/self/status") if line.startswith("SigIgn")][0]
+    print(int(line.split()[1], 16) & ~(1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1))
+    """
+    out, _ = launch(code, prelude=False).communicate(timeout=SECONDS)
+    assert out == b"set() True\n0\n"
+
+
+def test_what_the_worker_leaves_behind_is_ended(launch: Launch) -> None:
+    """A forked pinger that goes on would tell the platform that a dead worker lives."""
+    code = """
+    import os, signal, subprocess, sys
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    for own_session in (False, True):
+        child = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE, start_new_session=own_session)
+        child.stdout.readline()
+        print(child.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+    out, _ = launch(code, prelude=False).communicate(timeout=SECONDS)
+    children = [int(line) for line in out.split()]
+    assert len(children) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+def test_children_can_be_kept(launch: Launch) -> None:
+    code = """
+    import subprocess, sys
+    child = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    print(child.pid, flush=True)
+    """
+    out, _ = launch(code, "--keep-children", prelude=False).communicate(timeout=SECONDS)
+    os.kill(int(out), signal.SIGKILL)
+
+
+def test_worker_feels_a_reader_that_left(launch: Launch) -> None:
+    code = """
+    import os, sys
+    try:
+        while True:
+            os.write(1, b"x" * 4096)
+    except BrokenPipeError:
+        os.write(2, b"felt it")
+        os._exit(5)
+    """
+    process = launch(code, prelude=False)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read(1)
+    process.stdout.close()
+    assert process.stderr.read() == b"felt it"
+    assert process.wait(SECONDS) == 5
+
+
+def test_terminal_stays_a_terminal(tmp_path: Path) -> None:
+    code = "import os, sys; print(os.isatty(0), os.isatty(1), os.isatty(2), os.get_terminal_size(1)); print('two')"
+    ours, theirs = pty.openpty()
+    import fcntl
+    import struct
+    import termios
+
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 99, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sdk_exporter", "--flush", "0.1", "--", sys.executable, "-c", code],
+        env=clean_environment(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        while piece := os.read(ours, 4096):
+            seen += piece
+    except OSError:
+        pass  # the terminal's other end is closed
+    os.close(ours)
+    assert process.wait(SECONDS) == 0
+    assert seen == b"True True True os.terminal_size(columns=99, lines=30)\r\ntwo\r\n"
+
+
+def test_collector_that_is_away_delays_the_exit_by_the_flush_at_most(tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "sdk_exporter", "--flush", "1", "--", sys.executable, "-c", "print('done')"],
+        env=clean_environment(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9"),
+        capture_output=True,
+        timeout=SECONDS,
+    )
+    assert (done.returncode, done.stdout) == (0, b"done\n")
+    assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize("victim", ["recorder", "keeper"])
+def test_output_stays_exact_when_one_of_us_is_killed(launch: Launch, victim: str) -> None:
+    process = launch(MUCH, prelude=False)
+    assert process.stdout is not None
+    digest, size, killed = hashlib.sha256(), 0, 0
+    while piece := process.stdout.read1(100_000):
+        digest.update(piece)
+        size += len(piece)
+        if size > (killed + 1) * (4 << 20) and killed < (3 if victim == "recorder" else 1):
+            pid = until(lambda: recorder_of(process.pid)) if victim == "recorder" else process.pid
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+    assert process.stderr is not None
+    assert killed
+    assert (size, digest.hexdigest().encode()) == (20 << 20, process.stderr.read())
