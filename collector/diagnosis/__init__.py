@@ -44,8 +44,8 @@ def answer_of(
     group: Group | None = None,
 ) -> Answer:
     """Everything about the request, as API and page show it."""
-    rulings = [judge(evidence, attempt) for attempt in evidence.attempts] or [judge_unclaimed(evidence)]
-    newest = rulings[-1]
+    rulings = [judge(evidence, attempt) for attempt in evidence.attempts]
+    newest = rulings[-1] if rulings else judge_unclaimed(evidence)
     return Answer(
         job_id=evidence.job_id,
         tenant=tenant,

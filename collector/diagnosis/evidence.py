@@ -376,8 +376,9 @@ def evidence_of(job_id: str, spans: Sequence[SpanRow], now: datetime) -> Evidenc
     """Evidence about `job_id` from its own spans and those of its workers' boots, at `now` (aware UTC)."""
     records = records_of(spans)
     own = [r for r in records if r.job_id == job_id]
-    boots = _boots([r for r in records if not r.job_id])
-    attempts, strays = _attempts(job_id, own, boots)
+    workers = _workers(records)
+    boots = _boots([r for r in records if not r.job_id], workers)
+    attempts, strays = _attempts(job_id, own, boots, workers)
     held = {(attempt.worker_id, attempt.boot_id) for attempt in attempts}
     kept = tuple(r for r in records if r.job_id in ("", job_id))
     return Evidence(
@@ -404,13 +405,22 @@ def _endpoint(own: Sequence[Record], attempts: Sequence[AttemptEvidence], record
 BootKey = tuple[str, str]
 
 
-def _boots(records: Sequence[Record]) -> dict[BootKey, BootEvidence]:
+def _boots(records: Sequence[Record], workers: dict[str, BootKey]) -> dict[BootKey, BootEvidence]:
     """Worker records by (worker id, boot id)."""
     by_boot: dict[BootKey, list[Record]] = {}
     for record in records:
         if record.name not in _JOB_LEVEL_NAMES and (record.worker_id or record.boot_id):
-            by_boot.setdefault((record.worker_id, record.boot_id), []).append(record)
+            by_boot.setdefault(workers.get(record.boot_id, (record.worker_id, record.boot_id)), []).append(record)
     return {key: _boot(key, group) for key, group in by_boot.items()}
+
+
+def _workers(records: Sequence[Record]) -> dict[str, BootKey]:
+    """The boot ids of which exactly one worker id is told: records that lack the worker id belong there too."""
+    told: dict[str, set[str]] = {}
+    for record in records:
+        if record.boot_id and record.worker_id:
+            told.setdefault(record.boot_id, set()).add(record.worker_id)
+    return {boot_id: (min(ids), boot_id) for boot_id, ids in told.items() if len(ids) == 1}
 
 
 def _boot(key: BootKey, records: Sequence[Record]) -> BootEvidence:
@@ -440,12 +450,12 @@ def _boot(key: BootKey, records: Sequence[Record]) -> BootEvidence:
 
 
 def _attempts(
-    job_id: str, own: Sequence[Record], boots: dict[BootKey, BootEvidence]
+    job_id: str, own: Sequence[Record], boots: dict[BootKey, BootEvidence], workers: dict[str, BootKey]
 ) -> tuple[tuple[AttemptEvidence, ...], tuple[Record, ...]]:
     """Attempts in the order of their claims, and stop signals that reached a worker which did not hold the job."""
     groups: list[tuple[BootKey, list[Record]]] = []
     strays: list[Record] = []
-    for key, records in _by_boot(own).items():
+    for key, records in _by_boot(own, workers).items():
         if all(_is_stray_stop(r) for r in records):
             strays += records
         elif any(r.name in _JOB_NAMES for r in records):
@@ -469,7 +479,7 @@ def _in_hand(job_id: str, boot: BootEvidence) -> bool:
     )
 
 
-def _by_boot(own: Sequence[Record]) -> dict[BootKey, list[Record]]:
+def _by_boot(own: Sequence[Record], workers: dict[str, BootKey]) -> dict[BootKey, list[Record]]:
     """The job's worker-side records by boot. Spans of other SDKs carry no boot id: trace, then worker, tell theirs."""
     by_boot: dict[BootKey, list[Record]] = {}
     homeless: list[Record] = []
@@ -480,7 +490,7 @@ def _by_boot(own: Sequence[Record]) -> dict[BootKey, list[Record]]:
         if not record.boot_id:
             homeless.append(record)
             continue
-        key = (record.worker_id, record.boot_id)
+        key = workers.get(record.boot_id, (record.worker_id, record.boot_id))
         by_boot.setdefault(key, []).append(record)
         traces.setdefault(record.trace_id, key)
     known = sorted(by_boot)

@@ -44,6 +44,9 @@ LAUNCHER: Final = Missing(
     "python -m sdk_exporter -- python handler.py",
 )
 
+SIGKILL: Final = 9
+SIGTERM: Final = 15
+
 _CONFIDENCE_ORDER: Final[tuple[Confidence, ...]] = ("unknown", "possible", "likely", "certain")
 
 
@@ -67,13 +70,11 @@ class Ending:
     oom_kill: bool | None
 
     def words(self) -> str:
-        """`was killed by SIGKILL (out of memory)`, `exited with status 7`."""
-        memory = " by the kernel for want of memory" if self.oom_kill else ""
+        """`was killed by SIGKILL`, `died of SIGSEGV`, `exited with status 7`."""
         if self.signal is not None:
-            return f"was ended by {signal_name(self.signal)}{memory}"
-        if self.code is not None:
-            return f"exited with status {self.code}{memory}"
-        return f"ended{memory}"
+            verb = "was killed by" if self.signal == SIGKILL else "died of"
+            return f"{verb} {signal_name(self.signal)}"
+        return f"exited with status {self.code}" if self.code is not None else "ended"
 
 
 def ending_of(death: Record | None) -> Ending:
@@ -157,7 +158,9 @@ def absence(text: str, at: datetime | None = None) -> EvidenceItem:
 
 def death_item(death: Record) -> EvidenceItem:
     """How the process ended, as evidence."""
-    return event(death, f"the process {ending_of(death).words()}", what="exit")
+    ending = ending_of(death)
+    memory = "; the kernel counted a kill for want of memory" if ending.oom_kill else ""
+    return event(death, f"the process {ending.words()}{memory}", what="exit")
 
 
 def claim_item(case: Case) -> tuple[EvidenceItem, ...]:
@@ -188,7 +191,7 @@ def read(
     *records: Record | None,
     phase: CluePhase,
     death: Record | None = None,
-    fallback: str | None = None,
+    fallback: Cause | None = None,
     own_limit: bool = False,
 ) -> Reading:
     """The cause read from the first tail and the first exception of `records`, and from how the process ended.
@@ -213,7 +216,7 @@ def read(
     )
     tells_nothing = ("unknown", "no_failure", "handler_exception") if own_limit else ("unknown", "no_failure")
     if cause.code in tells_nothing and fallback:
-        cause = given(fallback)
+        cause = fallback
     return Reading(cause, with_tail or (present[0] if present else None), tail, exception)
 
 
@@ -238,6 +241,14 @@ def because(subject: str, reading: Reading, when: str, *, failed: str = "failed"
     if cause.confidence in ("possible", "unknown"):
         return f"{subject} {what}{when}, possibly because it {did(cause)}"
     return f"{subject} {did(cause)}{when}"
+
+
+def why_in_brackets(reading: Reading) -> str:
+    """` (it ran out of main memory)`, with its leading space; "" where nothing is known."""
+    if not reading.known:
+        return ""
+    possibly = "possibly " if reading.cause.confidence == "possible" else ""
+    return f" ({possibly}it {did(reading.cause)})"
 
 
 def did(cause: Cause) -> str:

@@ -10,6 +10,8 @@ from collector.diagnosis.lifecycle_case import (
     LAUNCHER,
     NO_FAILURE,
     NOT_READ,
+    SIGKILL,
+    SIGTERM,
     SILENCE_FINAL_SECONDS,
     SILENCE_LIKELY_SECONDS,
     SILENCE_POSSIBLE_SECONDS,
@@ -20,20 +22,18 @@ from collector.diagnosis.lifecycle_case import (
     absence,
     claim_item,
     death_item,
-    did,
     ending_of,
     event,
     given,
     read,
     ruling,
+    why_in_brackets,
 )
 from collector.diagnosis.lifecycle_outcome import unread_handler
 from collector.diagnosis.lifecycle_start import has_no_bound, waiting_on
 from collector.diagnosis.lifecycle_words import between, clock, duration, name
 from sdk_exporter.contract import Key
 
-SIGKILL: Final = 9
-SIGTERM: Final = 15
 SHELL_SIGNAL_BASE: Final = 128
 """A shell tells a child's death by signal N as exit status 128 + N."""
 DRAIN_SECONDS: Final = 10.0
@@ -117,11 +117,7 @@ def _end_words(case: Case, code: str, ending: Ending, reading: Reading) -> str:
         return f"its handler ended {case.worker}, which {ending.words()}"
     if code == "worker_replaced":
         return f"{case.worker} was told to leave and {ending.words()}"
-    why = ""
-    if reading.known:
-        possibly = "possibly because it" if reading.cause.confidence == "possible" else "because it"
-        why = f", {possibly} {did(reading.cause)},"
-    return f"{case.worker} {ending.words()}{why}"
+    return f"{case.worker} {ending.words()}{why_in_brackets(reading)}"
 
 
 def _ledger(case: Case, death: Record) -> tuple[EvidenceItem, ...]:
@@ -179,10 +175,12 @@ def _left_behind(case: Case, shutdown: Record) -> bool:
 def _stranded_by_death(case: Case, death: Record) -> Ruling:
     shutdown, ending = case.attempt.shutdown, _shell_signal(ending_of(death))
     reading = _stranded_reading(case, death, ending)
-    how = f"{ending.words()} {duration(between(case.claimed, death.last))} later"
     told = _shutdown_words(case, shutdown) if shutdown else ""
-    why = f", because it {did(reading.cause)}" if reading.known and reading.cause.line is not None else ""
-    sentence = f"This request was stranded: {case.worker} claimed it{_at(case)} and never ran it{told}; it {how}{why}."
+    sentence = (
+        f"This request was stranded: {case.worker} claimed it{_at(case)} and never ran it{told}; it {ending.words()}"
+        f"{why_in_brackets(reading) if shutdown is None else ''}{_comma(case.after_claim(death.last))}"
+        f"{_meanwhile(case)}."
+    )
     items = (
         *_ledger(case, death),
         *claim_item(case),
@@ -191,6 +189,16 @@ def _stranded_by_death(case: Case, death: Record) -> Ruling:
         absence("no run of the request was told"),
     )
     return ruling("stranded_claim", sentence, reading, items, state="lost", final=True, retry="yes")
+
+
+def _comma(text: str) -> str:
+    return f",{text}" if text else ""
+
+
+def _meanwhile(case: Case) -> str:
+    """`, while the prestart hook `x` was running`, where it was."""
+    waiting = waiting_on(case)
+    return f", while {waiting[1]} was running" if waiting else ""
 
 
 def _stranded_reading(case: Case, death: Record, ending: Ending) -> Reading:

@@ -168,7 +168,7 @@ def _run_failed(case: Case, run: Record, proof: Record | None) -> Ruling:
         code = "generator_failed"
     else:
         code = "handler_failed"
-    reading = read(run, phase="handler", fallback="handler_exception" if run.exception else None)
+    reading = read(run, phase="handler", fallback=given("handler_exception") if run.exception else None)
     items = [event(run, f"the handler ended in an error {duration(between(run.start, run.last))} after it had begun")]
     items += [event(proof, _proof_text(proof))] if proof else []
     settled = proof is not None or case.settled or case.since(run.last) >= SETTLED_SECONDS
@@ -210,7 +210,7 @@ def _self_cancelled(case: Case, run: Record) -> Ruling:
         f"This request got no answer because its handler raised CancelledError {duration(between(run.start, run.last))}"
         f" after it had begun, though nobody had asked for a stop; {case.worker} sends nothing for such a request."
     )
-    reading = read(run, phase="handler", fallback="handler_exception")
+    reading = read(run, phase="handler", fallback=given("handler_exception"))
     items = (
         event(run, "the handler ended with CancelledError"),
         absence("no stop signal for this request was told"),
@@ -224,7 +224,7 @@ def _self_cancelled(case: Case, run: Record) -> Ruling:
 
 def _exited(case: Case, run: Record) -> Ruling:
     death = case.attempt.death
-    reading = read(run, phase="handler", death=death, fallback="handler_exception")
+    reading = read(run, phase="handler", death=death, fallback=given("handler_exception"))
     how = f" ({ending_of(death).words()})" if death else ""
     sentence = (
         f"This request got no answer because its handler ended the worker with {run.error_type}"
@@ -245,7 +245,7 @@ def result_undeliverable(case: Case) -> Ruling | None:
     last = refused_for_good(case)
     if last is None or last.integer(Key.HTTP_STATUS) is not None or last.error_type not in _NOT_ENCODABLE:
         return None
-    reading = read(last, phase="handler", fallback="output_not_serializable")
+    reading = read(last, phase="handler", fallback=given("output_not_serializable"))
     error = reading.exception
     told = f" ({exception_words(last)})" if error else ""
     sentence = (

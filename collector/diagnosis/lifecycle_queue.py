@@ -14,6 +14,8 @@ from collector.diagnosis.lifecycle_case import (
     LOG_CAPTURE,
     NO_FAILURE,
     NOT_READ,
+    SIGKILL,
+    SIGTERM,
     SILENCE_FINAL_SECONDS,
     SILENCE_LIKELY_SECONDS,
     Reading,
@@ -27,7 +29,6 @@ from collector.diagnosis.lifecycle_case import (
     read,
     ruling,
 )
-from collector.diagnosis.lifecycle_end import SIGKILL, SIGTERM
 from collector.diagnosis.lifecycle_start import failed_check, failed_start, fitness_ruling, start_ruling
 from collector.diagnosis.lifecycle_words import between, clock, duration, name
 from sdk_exporter.contract import Key
@@ -179,7 +180,8 @@ def _crashed(boot: BootEvidence) -> bool:
     start = boot.boot
     if start is not None and start.failed:
         return True
-    return boot.death is not None and (start is None or not start.ended) and not boot.prestarts
+    # Without a record of its start, a worker that ended may as well have served for hours.
+    return boot.death is not None and start is not None and not start.ended and not boot.prestarts
 
 
 def _served_since(case: Waiting, crashed: BootEvidence) -> bool:

@@ -15,6 +15,7 @@ from collector.diagnosis.lifecycle_case import (
     claim_item,
     death_item,
     event,
+    given,
     read,
     refused_for_good,
     ruling,
@@ -93,7 +94,13 @@ def start_ruling(
     subject = _subject(kind, hook_name)
     # The hook has the exception as it was raised; the phase has the tail.
     # How the process ended afterwards is a consequence, never the cause.
-    reading = read(hook, failing, phase="prestart", fallback="timeout" if timed_out else None, own_limit=timed_out)
+    reading = read(
+        hook,
+        failing,
+        phase="prestart",
+        fallback=given("timeout", fault="model_config") if timed_out else None,
+        own_limit=timed_out,
+    )
     if timed_out:
         sentence = _timeout_sentence(failing, subject, when, reading.cause.code, because("it", reading, ""))
     else:

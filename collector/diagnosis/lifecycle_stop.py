@@ -146,7 +146,9 @@ def _stopped(case: Case, stop: Record, code: str, confidence: Confidence, *, inf
     run = case.attempt.run
     on = code == "stop_ignored" and (run is None or not run.ended) and not case.gone
     # The cause of an end after a stop is the stop itself, unless the clean-up failed for a reason of its own.
-    reading = read(run, phase="stop", fallback="request_cancelled") if code == "stop_cleanup_failed" else _cancelled()
+    reading = (
+        read(run, phase="stop", fallback=given("request_cancelled")) if code == "stop_cleanup_failed" else _cancelled()
+    )
     outcome = stop.text(Key.STOP_OUTCOME) or "not told"
     items = [event(stop, f"stop signal received, outcome: {outcome}", at=stop.start)]
     if run is not None and run.ended:
