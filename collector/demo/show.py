@@ -153,16 +153,24 @@ async def judge(scenario: Scenario, jobs: Sequence[str], server: str) -> Outcome
     deadline = time.monotonic() + ANSWER_SECONDS
     async with httpx.AsyncClient(base_url=server, trust_env=False, timeout=ANSWER_SECONDS) as client:
         while True:
-            replies = [await client.get(f"/api/v1/jobs/{quote(job, safe='')}") for job in jobs]
-            answers = tuple(reply.json() for reply in replies if reply.status_code == httpx.codes.OK)
-            problems = [wrong_with(scenario, answer) for answer in answers]
-            if len(answers) < len(jobs):
-                said = ", ".join(str(reply.status_code) for reply in replies)
-                problems.append(f"the server answered {said}")
+            asked = [await _ask(client, job) for job in jobs]
+            answers = tuple(answer for answer, _ in asked if answer is not None)
+            problems = [wrong_with(scenario, answer) if answer is not None else why for answer, why in asked]
             problem = "; ".join(dict.fromkeys(filter(None, problems)))
             if not problem or time.monotonic() > deadline:
                 return Outcome(scenario, answers, problem)
             await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _ask(client: httpx.AsyncClient, job: str) -> tuple[dict[str, Any] | None, str]:
+    """The server's answer, or None and why there is none."""
+    try:
+        reply = await client.get(f"/api/v1/jobs/{quote(job, safe='')}")
+    except httpx.HTTPError as error:
+        return None, f"the server does not answer: {type(error).__name__}"
+    if reply.status_code != httpx.codes.OK:
+        return None, f"the server answered {reply.status_code}"
+    return reply.json(), ""
 
 
 def wrong_with(scenario: Scenario, answer: dict[str, Any]) -> str:
