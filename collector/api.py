@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Annotated, Any, Final, get_args
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.responses import StreamingResponse
 
 from collector import queries
@@ -39,7 +39,16 @@ EVENTS_AT_ONCE: Final = 100
 
 Limit = Annotated[int, Query(description=f"Most items, 1 to {queries.LIMIT_MAX}.")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
-Since = Annotated[AwareDatetime | None, Query(description="RFC 3339, with a zone.")]
+
+
+def _written_time(value: Any) -> Any:
+    """Bare numbers are refused: nothing tells seconds from milliseconds."""
+    if isinstance(value, str) and not value.strip("+-.0123456789"):
+        raise ValueError("a time is RFC 3339, such as 2026-01-31T12:00:00Z")
+    return value
+
+
+Since = Annotated[AwareDatetime | None, BeforeValidator(_written_time), Query(description="RFC 3339, with a zone.")]
 Endpoint = Annotated[str | None, Query()]
 
 

@@ -130,8 +130,8 @@ class Digest:
         window_ms = max(since_ms, last_ms - CATCH_UP_WINDOW_MS)
         found = await waiting.undigested_jobs(db, window_ms, overlap_ms=OVERLAP_MS, limit=self.most_waiting)
         heard = await waiting.boots_heard_of(db, max(since_ms, last_ms - OVERLAP_MS), limit=self.most_waiting)
-        self.behind = len(found) >= self.most_waiting
-        self.jobs.update(dict.fromkeys(found))
+        self.behind = sum(missed for _, _, missed in found) >= self.most_waiting
+        self.jobs.update(((tenant, job_id), None) for tenant, job_id, _ in found)
         self.boots.update(dict.fromkeys(heard))
 
     async def _expand_boots(self, db: Database, since_ms: int) -> None:

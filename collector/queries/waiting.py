@@ -66,7 +66,7 @@ async def jobs_in_hand(
 
 
 _UNDIGESTED = """
-SELECT arrived.tenant AS tenant, arrived.job_id AS job_id
+SELECT arrived.tenant AS tenant, arrived.job_id AS job_id, arrived.newest_ms > digested.digested_ms AS missed
 FROM (
     SELECT tenant, job_id, max(arrived_ms) AS newest_ms
     FROM spans
@@ -77,18 +77,20 @@ LEFT JOIN (
     SELECT tenant, job_id, digested_ms FROM jobs FINAL WHERE digested_ms >= {since_ms:Int64}
 ) AS digested ON arrived.tenant = digested.tenant AND arrived.job_id = digested.job_id
 WHERE arrived.newest_ms > digested.digested_ms - {overlap_ms:Int64}
-ORDER BY arrived.newest_ms
+ORDER BY missed DESC, arrived.newest_ms
 LIMIT {limit:UInt32}
 """
 
 
-async def undigested_jobs(db: Database, since_ms: int, *, overlap_ms: int, limit: int) -> list[tuple[str, str]]:
-    """(tenant, job id) with a record that arrived since then and after their last diagnosis, oldest first.
+async def undigested_jobs(db: Database, since_ms: int, *, overlap_ms: int, limit: int) -> list[tuple[str, str, bool]]:
+    """(tenant, job id, True) of requests with a record that arrived since then and after their last diagnosis, the
+    oldest first; then (…, False) of those where one may have.
 
     `overlap_ms`: spans are stored a little after they arrived, so one can be older than a diagnosis that missed it.
     """
-    rows = await db.query(_UNDIGESTED, {"since_ms": since_ms, "overlap_ms": overlap_ms, "limit": limit}, max_rows=limit)
-    return [(str(row["tenant"]), str(row["job_id"])) for row in rows]
+    parameters = {"since_ms": since_ms, "overlap_ms": overlap_ms, "limit": limit}
+    rows = await db.query(_UNDIGESTED, parameters, max_rows=limit)
+    return [(str(row["tenant"]), str(row["job_id"]), bool(row["missed"])) for row in rows]
 
 
 _LAST_DIGESTED = "SELECT max(digested_ms) AS newest_ms FROM jobs"

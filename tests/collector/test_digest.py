@@ -1,0 +1,221 @@
+"""What is diagnosed in the background: when, what is written, and that nothing is lost on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from conftest import Clock
+from job_spans import Teller
+
+from collector import digest as digests
+from collector.clickhouse import Database
+from collector.digest import Digest, Round
+from collector.errors import StoreUnavailable
+from collector.rows import SpanRow
+from collector.settings import Settings
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock near the real time: records past retention are not stored."""
+    return Clock(datetime.now(timezone.utc).replace(microsecond=0))
+
+
+async def store(db: Database, spans: Sequence[SpanRow]) -> None:
+    await db.insert("spans", spans, token=uuid.uuid4().hex)
+
+
+async def stored_and_touched(db: Database, digest: Digest, spans: Sequence[SpanRow]) -> None:
+    """As ingest does it."""
+    await store(db, spans)
+    for tenant in {span.tenant for span in spans}:
+        mine = [span for span in spans if span.tenant == tenant]
+        digest.touched(
+            tenant,
+            {span.job_id for span in mine if span.job_id},
+            {(span.worker_id, span.boot_id) for span in mine if not span.job_id},
+        )
+
+
+async def told(db: Database) -> list[tuple[Any, ...]]:
+    rows = await db.query("SELECT tenant, job_id, state, code, is_final, revision FROM jobs FINAL ORDER BY ALL")
+    return [tuple(row.values()) for row in rows]
+
+
+async def history(db: Database) -> list[tuple[Any, ...]]:
+    rows = await db.query("SELECT job_id, revision, code, is_final, why FROM verdict_history FINAL ORDER BY ALL")
+    return [tuple(row.values()) for row in rows]
+
+
+async def test_a_request_gets_a_row_and_each_change_of_its_verdict_a_reason(
+    db: Database, settings: Settings, clock: Clock
+) -> None:
+    digest, worker = Digest(), Teller(clock.now)
+    await stored_and_touched(db, digest, [worker.claimed("j"), worker.run_started("j")])
+    assert await digest.round(db, settings, clock.advance(1)) == Round(diagnosed=1, written=1, revised=1)
+    assert await told(db) == [("default", "j", "running", "running", False, 1)]
+
+    await stored_and_touched(db, digest, worker.completed("j")[1:])
+    assert await digest.round(db, settings, clock.advance(4)) == Round(diagnosed=1, written=1, revised=1)
+    assert await told(db) == [("default", "j", "completed", "completed", True, 2)]
+    assert await history(db) == [
+        ("j", 1, "running", False, "first diagnosis, from job.run.started, job.claimed"),
+        ("j", 2, "completed", True, "job.deliver, job.run arrived"),
+    ]
+    assert await digest.round(db, settings, clock.advance(4)) == Round()
+
+
+async def test_silence_changes_a_verdict_without_any_new_record(db: Database, settings: Settings, clock: Clock) -> None:
+    digest, worker = Digest(), Teller(clock.now)
+    beat = worker.heartbeat(1, ["j"])
+    await stored_and_touched(db, digest, [worker.claimed("j"), worker.run_started("j"), beat])
+    await digest.round(db, settings, clock.advance(2))
+    assert await told(db) == [("default", "j", "running", "running", False, 1)]
+
+    assert await digest.round(db, settings, clock.advance(600)) == Round(diagnosed=1, written=1, revised=1)
+    assert (await told(db))[0][3] == "worker_killed"
+    assert (await history(db))[-1][-1] == "nothing arrived for 601 s"
+
+
+async def test_an_open_request_is_written_again_only_when_its_row_grows_old(
+    db: Database, settings: Settings, clock: Clock
+) -> None:
+    digest, worker = Digest(), Teller(clock.now)
+    await stored_and_touched(db, digest, [worker.claimed("j"), worker.run_started("j"), worker.heartbeat(1, ["j"])])
+    await digest.round(db, settings, clock.advance(2))
+    assert await digest.round(db, settings, clock.advance(5)) == Round(diagnosed=1)
+    await store(db, [worker.heartbeat(at, ["j"]) for at in range(15, 120, 15)])
+    await digest.round(db, settings, clock.advance(40))
+    assert await digest.round(db, settings, clock.advance(70)) == Round(diagnosed=1, written=1)
+
+
+async def test_a_death_touches_the_open_requests_of_its_boot_and_those_in_its_hands(
+    db: Database, settings: Settings, clock: Clock
+) -> None:
+    digest, worker, other = Digest(), Teller(clock.now), Teller(clock.now, worker="w-2", boot="c" * 32)
+    running = [worker.claimed("mine"), worker.run_started("mine")]
+    await stored_and_touched(db, digest, [*running, *worker.completed("done"), other.claimed("theirs")])
+    await digest.round(db, settings, clock.advance(4))
+
+    await stored_and_touched(db, digest, [worker.death(5, ["mine", "all its records lost"])])
+    assert await digest.round(db, settings, clock.advance(2), open_too=False) == Round(
+        diagnosed=2, written=2, revised=2
+    )
+    assert [row[1:4] for row in await told(db)] == [
+        ("all its records lost", "lost", "stranded_claim"),
+        ("done", "completed", "completed"),
+        ("mine", "failed", "worker_killed"),
+        ("theirs", "claimed", "running"),
+    ]
+
+
+async def test_a_late_death_revises_what_silence_had_let_infer(db: Database, settings: Settings, clock: Clock) -> None:
+    digest, worker = Digest(), Teller(clock.now)
+    await stored_and_touched(db, digest, [worker.claimed("j"), worker.run_started("j")])
+    await digest.round(db, settings, clock.advance(7200))
+    before = await told(db)
+    late = dataclasses.replace(worker.death(3, ["j"], signal="SIGSEGV"), arrived_ms=worker.ns(7300) // 1_000_000)
+    await stored_and_touched(db, digest, [late])
+    await digest.round(db, settings, clock.advance(200), open_too=False)
+
+    assert before == [("default", "j", "lost", "worker_killed", True, 1)]
+    assert await told(db) == [("default", "j", "failed", "worker_crashed", True, 2)]
+    assert (await history(db))[-1] == ("j", 2, "worker_crashed", True, "worker.death (error) arrived")
+
+
+async def test_after_a_restart_what_was_stored_and_not_diagnosed_is_caught_up_with(
+    db: Database, settings: Settings, clock: Clock
+) -> None:
+    worker = Teller(clock.now)
+    await store(db, [*worker.completed("a"), *worker.failed("b", at=10), *Teller(clock.now, tenant="t").completed("a")])
+    digest = Digest()
+    assert (await digest.round(db, settings, clock.advance(20))).written == 3
+    assert [row[:3] for row in await told(db)] == [
+        ("default", "a", "completed"),
+        ("default", "b", "failed"),
+        ("t", "a", "completed"),
+    ]
+
+    await store(db, worker.completed("c", at=100))
+    assert (await Digest().round(db, settings, clock.advance(200))).written == 1
+
+
+async def test_more_touches_than_fit_in_memory_are_found_in_the_store(
+    db: Database, settings: Settings, clock: Clock
+) -> None:
+    digest, worker = Digest(most_waiting=3, behind=False), Teller(clock.now)
+    await stored_and_touched(db, digest, [span for n in range(10) for span in worker.completed(f"j{n}", at=n)])
+    assert len(digest.jobs) == 3
+    rounds = [await digest.round(db, settings, clock.advance(20)) for _ in range(5)]
+    assert len(await told(db)) == 10
+    assert sum(one.revised for one in rounds) == 10
+
+
+async def test_nothing_is_lost_while_the_store_is_away(db: Database, settings: Settings, clock: Clock) -> None:
+    digest, worker = Digest(behind=False), Teller(clock.now)
+    await stored_and_touched(db, digest, worker.completed("j"))
+    closed = Database(settings)
+    await closed.close()
+    with pytest.raises(StoreUnavailable):
+        await digest.round(closed, settings, clock.advance(4))
+    assert (await digest.round(db, settings, clock.now)).written == 1
+
+
+async def test_a_request_that_a_rule_trips_over_does_not_keep_others_from_their_verdict(
+    db: Database, settings: Settings, clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trip(tenant: str, job_id: str, *more: Any) -> Any:
+        if job_id == "bad":
+            raise IndexError("a bug")
+        return diagnosed(tenant, job_id, *more)
+
+    diagnosed = digests.diagnosed
+    monkeypatch.setattr(digests, "diagnosed", trip)
+    digest, worker = Digest(behind=False), Teller(clock.now)
+    await stored_and_touched(db, digest, [*worker.completed("bad"), *worker.completed("good")])
+    with caplog.at_level(logging.CRITICAL, logger="collector.digest"):
+        done = await digest.round(db, settings, clock.advance(4))
+    assert done == Round(diagnosed=2, written=1, revised=1, failed=1)
+    assert (digest.failures, digest.jobs) == (1, {})
+
+
+async def test_records_past_retention_leave_what_is_known_as_it_was(
+    db: Database, settings: Settings, clock: Clock
+) -> None:
+    digest, worker = Digest(behind=False), Teller(clock.now)
+    await stored_and_touched(db, digest, worker.failed("j"))
+    await digest.round(db, settings, clock.advance(4))
+    before = await told(db)
+    await db.command("TRUNCATE TABLE spans")
+    digest.touched("default", {"j"}, set())
+    assert await digest.round(db, settings, clock.advance(4)) == Round(diagnosed=1)
+    assert await told(db) == before
+
+
+async def test_open_requests_come_up_in_turn(
+    db: Database, settings: Settings, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digests, "JOBS_A_ROUND", 2)
+    digest, worker = Digest(), Teller(clock.now)
+    await store(db, [worker.claimed(f"j{n}") for n in range(5)])
+    for _ in range(4):
+        await digest.round(db, settings, clock.advance(1))
+    seen: list[set[str]] = []
+    real = digests.spans_of_job
+
+    async def noted(db: Database, tenant: str, job_id: str) -> Any:
+        seen[-1].add(job_id)
+        return await real(db, tenant, job_id)
+
+    monkeypatch.setattr(digests, "spans_of_job", noted)
+    for _ in range(3):
+        seen.append(set())
+        await digest.round(db, settings, clock.advance(1))
+    assert set.union(*seen) == {f"j{n}" for n in range(5)}
+    assert all(len(jobs) <= 2 for jobs in seen)
