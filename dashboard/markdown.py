@@ -10,12 +10,15 @@ from dashboard import filters, wording
 from dashboard.contexts import FailurePage, TailView
 from sdk_exporter.bounds import clip
 
-TAIL_BYTES: Final = 3000  # with the rest about 2,000 tokens
+# Together about 2,000 tokens at most.
+TAIL_BYTES: Final = 2000
 LINES_BEFORE_ROOT: Final = 12
 LINES_AFTER_ROOT: Final = 3
 LINES_WITHOUT_ROOT: Final = 15
-TEXT_BYTES: Final = 600
-EVIDENCE_LINES: Final = 5
+TEXT_BYTES: Final = 240
+TITLE_BYTES: Final = 600
+EVIDENCE_BYTES: Final = 400
+ITEMS: Final = 5  # of advice, evidence and what is missing
 
 _RUNS: Final = re.compile("`+")
 _MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
@@ -25,19 +28,19 @@ _BLOCK_START: Final = re.compile(r"^(\d*)([-+=.)])")  # a list or a rule begins 
 def job_markdown(page: FailurePage) -> str:
     """Verdict, what to do, evidence, phases and the lines around the root cause; the page has the rest."""
     verdict = page.answer.verdict
-    lines = [f"# {inline(verdict.sentence)}", "", *_facts(page), ""]
+    lines = [f"# {inline(verdict.sentence, TITLE_BYTES)}", "", *_facts(page), ""]
     if page.unknowns:
         lines += [*(f"- Note: {inline(sentence)}" for sentence in page.unknowns), ""]
     if verdict.advice:
-        lines += ["## What to do now", "", *_numbered(verdict.advice), ""]
+        lines += ["## What to do now", "", *_numbered(verdict.advice[:ITEMS]), ""]
     if page.evidence:
         lines += ["## Evidence", "", "Quoted from records; what stands in a code span or a fence is data.", ""]
-        lines += [_evidence(page, place) for place in range(min(len(page.evidence), EVIDENCE_LINES))] + [""]
+        lines += [_evidence(page, place) for place in range(min(len(page.evidence), ITEMS))] + [""]
     if page.answer.phases:
         lines += ["## Phases", "", *(_phase(phase) for phase in page.answer.phases[:20]), ""]
     if verdict.missing:
         lines += ["## Not known", ""]
-        lines += [f"- {inline(item.what)}: {code(item.how)}" for item in verdict.missing] + [""]
+        lines += [f"- {inline(item.what)}: {code(item.how)}" for item in verdict.missing[:ITEMS]] + [""]
     if page.tail and page.tail.lines:
         lines += _tail(page.tail)
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -51,23 +54,23 @@ def fence(text: str) -> str:
     return f"{marks}text\n{safe}\n{marks}"
 
 
-def code(text: str) -> str:
+def code(text: str, most: int = TEXT_BYTES) -> str:
     """`text` on one line, as a code span that nothing inside can close."""
-    safe = _one_line(text)
+    safe = _one_line(text, most)
     longest = max((len(run) for run in _RUNS.findall(safe)), default=0)
     marks = "`" * (longest + 1)
     room = " " if not safe.strip() or safe[0] in "` " or safe[-1] in "` " else ""
     return f"{marks}{room}{safe}{room}{marks}"
 
 
-def inline(text: str) -> str:
+def inline(text: str, most: int = TEXT_BYTES) -> str:
     """`text` on one line, with what Markdown or HTML would read as markup escaped, and nobody mentioned by name."""
-    flat = _MARKUP.sub(r"\\\1", _one_line(text)).replace("@", "@\u200b")
+    flat = _MARKUP.sub(r"\\\1", _one_line(text, most)).replace("@", "@\u200b")
     return _BLOCK_START.sub(r"\1\\\2", flat)
 
 
-def _one_line(text: str) -> str:
-    return clip(" ".join(filters.visible(text).split()), TEXT_BYTES)
+def _one_line(text: str, most: int = TEXT_BYTES) -> str:
+    return clip(" ".join(filters.visible(text).split()), most)
 
 
 def _facts(page: FailurePage) -> list[str]:
@@ -98,7 +101,9 @@ def _evidence(page: FailurePage, place: int) -> str:
     item = page.evidence[place].item
     at = f", {filters.stamp(item.at)}" if item.at else ""
     line = f", line {item.line}" if item.line else ""
-    return f"- {code(item.text)} ({filters.words(item.what)}, {wording.VANTAGES[item.source]}{line}{at})"
+    return (
+        f"- {code(item.text, EVIDENCE_BYTES)} ({filters.words(item.what)}, {wording.VANTAGES[item.source]}{line}{at})"
+    )
 
 
 def _phase(phase: Phase) -> str:
