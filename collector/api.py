@@ -126,7 +126,7 @@ async def jobs(
     return _json({"items": [item_json(answer) for answer in page.items], "next_cursor": page.next_cursor})
 
 
-@router.get("/jobs/{job_id:path}/events", dependencies=[_only()], response_class=StreamingResponse)
+@router.get("/jobs/{job_id:id}/events", dependencies=[_only()], response_class=StreamingResponse)
 async def job_events(request: Request, tenant: ReadTenant) -> Response:
     """Server-sent events: one `answer` whenever it changes, the last one when it is final."""
     raw = raw_path_tail(request, "/api/v1/jobs/")
@@ -144,7 +144,7 @@ async def job_events(request: Request, tenant: ReadTenant) -> Response:
     )
 
 
-@router.get("/jobs/{job_id:path}", dependencies=[_only()])
+@router.get("/jobs/{job_id:id}", dependencies=[_only()])
 async def job(request: Request, tenant: ReadTenant) -> Response:
     """The whole answer for one request. 404 tells `never_seen` from `past_retention`."""
     job_id = _id(decoded(raw_path_tail(request, "/api/v1/jobs/")))
@@ -235,7 +235,7 @@ async def groups(
     return _page(page)
 
 
-@router.get("/groups/{fingerprint:path}", dependencies=[_only()])
+@router.get("/groups/{fingerprint:id}", dependencies=[_only()])
 async def group(request: Request, tenant: ReadTenant) -> Response:
     """One failure, and what stands out about the requests that share it."""
     fingerprint = decoded(raw_path_tail(request, "/api/v1/groups/"))
@@ -261,7 +261,7 @@ async def endpoints(
     return _page(page)
 
 
-@router.get("/endpoints/{endpoint_id:path}", dependencies=[_only("since")])
+@router.get("/endpoints/{endpoint_id:id}", dependencies=[_only("since")])
 async def endpoint(request: Request, tenant: ReadTenant, since: Since = None) -> Response:
     """One endpoint: how its requests ended since then (default: a day), and how many workers were heard of."""
     db, endpoint_id = db_of(request), _id(decoded(raw_path_tail(request, "/api/v1/endpoints/"))) or ""
@@ -288,7 +288,7 @@ async def workers(
     return _page(page)
 
 
-@router.get("/workers/{worker_id:path}", dependencies=[_only()])
+@router.get("/workers/{worker_id:id}", dependencies=[_only()])
 async def worker(request: Request, tenant: ReadTenant) -> Response:
     """One worker within the retention, with the newest report of its stop channel (null: it sent none)."""
     db, worker_id = db_of(request), _id(decoded(raw_path_tail(request, "/api/v1/workers/"))) or ""

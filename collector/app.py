@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
@@ -156,6 +157,21 @@ def count_request(request: Request, status: int) -> None:
     signal = request.url.path.removeprefix("/v1/")
     known = signal if signal in ("traces", "logs", "metrics") else "other"
     parts_of(request).metrics.requests.labels(known, str(status)).inc()
+
+
+class _IdConvertor(Convertor[str]):
+    """`{job_id:id}` in a route: any text, line breaks too, on which `{…:path}` would answer 404."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("id", _IdConvertor())
 
 
 def raw_path_tail(request: HTTPConnection, prefix: str) -> str:
