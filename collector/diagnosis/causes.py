@@ -1,0 +1,262 @@
+"""Why it failed: one cause from the tail, the exception record and the way the process ended.
+
+The order of the decision, after the taxonomy's boundary rules:
+
+1. a kill for memory that the kernel counted; a broken card;
+2. harmless lines with success behind them: `no_failure`;
+3. the most specific text (`shape.Tier`), and of equals the earliest;
+4. an exception or crash that nothing explains; the exit code or signal alone;
+5. `unknown`, with what was looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from collector.diagnosis.answer import Confidence, Fault, Missing, Retry
+from collector.diagnosis.clues import Cause, Clues
+from collector.diagnosis.exits import Exit, read_exit
+from collector.diagnosis.outcomes import has_complaint, is_fatal, is_soft, is_wrapper, last_done, last_success
+from collector.diagnosis.reading import Reading, Statement, read
+from collector.diagnosis.rules import DETAILS, RULE_OF, SIGNALS
+from collector.diagnosis.rules.match import Hit, hits_of
+from collector.diagnosis.rules.shape import Rule, Tier, fill
+
+_WEAKER: dict[str, Confidence] = {"certain": "likely", "likely": "possible", "possible": "possible"}
+_DETAIL_LINES = 6  # an error's own text goes on for this many lines at most
+_VALUE_CHARACTERS = 160  # of a value repeated in a sentence
+_QUOTED_WITHIN = 80  # statements between a message and the exception that it repeats
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was decided on, before it is put into words. `index` is None where no statement shows it."""
+
+    rule: Rule
+    confidence: Confidence
+    index: int | None
+    values: dict[str, str]
+    says: str = ""
+    fault: Fault | None = None
+    retry: Retry | None = None
+    advice: tuple[str, ...] = ()
+
+
+def find_cause(clues: Clues) -> Cause:
+    """The cause of a failure. Pure and deterministic; takes time in proportion to the text."""
+    reading = read(clues.text, _record(clues))
+    hits = hits_of(reading, SIGNALS, clues.phase)
+    ended = read_exit(clues)
+    if _went_well(reading, hits, clues, ended):
+        return _no_failure(reading)
+    found = _decide(reading, hits, clues, ended)
+    return _unknown(reading, clues, ended) if found is None else _worded(reading, found)
+
+
+def _record(clues: Clues) -> str:
+    if clues.exception is None:
+        return ""
+    last = f"{clues.exception.type}: {clues.exception.message}" if clues.exception.type else clues.exception.message
+    trace = clues.exception.stacktrace.rstrip()
+    return trace if trace.endswith(last.rstrip()) else f"{trace}\n{last}".lstrip("\n")
+
+
+# --- deciding ----------------------------------------------------------------------------------------------------
+
+
+def _decide(reading: Reading, hits: Sequence[Hit], clues: Clues, ended: Exit | None) -> _Found | None:
+    best = _best(reading, hits)
+    if best is not None and best.tier == Tier.HARDWARE:
+        return _of_hit(reading, hits, best)
+    if ended is not None and ended.decisive:
+        return _of_exit(hits, ended)
+    raised = _exceptions(reading)
+    if best is not None and best.tier > Tier.CRASH:
+        return _of_hit(reading, hits, best)
+    if raised and (best is None or raised[0] < best.index):
+        return _of_exception(reading, raised)
+    if best is not None:
+        return _of_hit(reading, hits, best)
+    return None if ended is None else _of_exit(hits, ended)
+
+
+def _best(reading: Reading, hits: Sequence[Hit]) -> Hit | None:
+    return max(hits, key=lambda hit: (hit.tier, -hit.index), default=None)
+
+
+def _of_hit(reading: Reading, hits: Sequence[Hit], best: Hit) -> _Found:
+    signal = best.found.signal
+    index = _shown(reading, best)
+    return _Found(
+        best.rule, _confidence(reading, hits, best), index, best.values, signal.says, signal.fault, signal.retry, signal.advice
+    )
+
+
+def _shown(reading: Reading, best: Hit) -> int:
+    """The statement to quote: an exception's own line rather than one that repeats its message."""
+    lead = best.found.lead
+    if lead is not None:
+        for index in range(max(0, best.index - 3), best.index):
+            if lead.search(reading.statements[index].text):
+                return index
+    here = reading.statements[best.index]
+    for index in range(best.index + 1, min(len(reading.statements), best.index + _QUOTED_WITHIN)):
+        there = reading.statements[index]
+        quoted = there.message[:300]
+        if len(quoted) > 5 and quoted in here.text and not (here.exception and here.message.startswith(quoted)):
+            return index
+    return best.index
+
+
+def _confidence(reading: Reading, hits: Sequence[Hit], best: Hit) -> Confidence:
+    said = reading.statements[best.index]
+    confidence: Confidence = best.strength
+    rivals = [hit for hit in hits if hit.tier == best.tier and hit.rule is not best.rule]
+    if any(abs(hit.index - best.index) > 1 for hit in rivals):
+        confidence = _WEAKER[confidence]
+    if said.level in ("debug", "info", "warning") and not said.exception and not _failed_later(reading, best.index):
+        confidence = _WEAKER[confidence]
+    return confidence
+
+
+def _failed_later(reading: Reading, index: int) -> bool:
+    return any(is_fatal(said) or said.exception or said.level == "error" for said in reading.statements[index + 1 :])
+
+
+def _exceptions(reading: Reading) -> list[int]:
+    """Exceptions that nothing explains, as indices: no wrappers, nothing harmless, nothing the program went on from."""
+    return [
+        index
+        for index, said in enumerate(reading.statements)
+        if said.exception and not said.harmless and not is_wrapper(said) and not _shrugged(reading, index)
+    ]
+
+
+def _shrugged(reading: Reading, index: int) -> bool:
+    said = reading.statements[index]
+    return said.level in ("debug", "info", "warning") and is_soft(reading, index)
+
+
+def _of_exception(reading: Reading, raised: Sequence[int]) -> _Found:
+    said = reading.statements[raised[0]]
+    different = {(reading.statements[index].exception, reading.statements[index].message) for index in raised}
+    inside = said.traceback >= 0 or said.line == 0
+    confidence: Confidence = "likely" if len(different) == 1 and inside else "possible"
+    values = {"type": said.exception.rsplit(".", 1)[-1], "message": said.message.split("\n")[0]}
+    return _Found(RULE_OF["handler_exception"], confidence, raised[0], values)
+
+
+def _of_exit(hits: Sequence[Hit], ended: Exit) -> _Found:
+    rule = RULE_OF[ended.code]
+    told = next((hit for hit in hits if hit.rule is rule), None)
+    return _Found(rule, ended.confidence, told.index if told else None, {}, ended.says, ended.fault, ended.retry, ended.advice)
+
+
+# --- harmless ----------------------------------------------------------------------------------------------------
+
+
+def _went_well(reading: Reading, hits: Sequence[Hit], clues: Clues, ended: Exit | None) -> bool:
+    """Whether complaints were followed by success and by nothing that failed."""
+    if ended is not None or clues.exception is not None or clues.exit_code not in (None, 0) or not has_complaint(reading):
+        return False
+    up = last_success(reading) if clues.phase != "handler" else -1
+    done = last_done(reading)
+    if up >= 0 and not _failed_after(reading, hits, up) and not _fatal_before(reading, up):
+        return True
+    hard = [hit for hit in hits if not is_soft(reading, hit.index)]
+    return done >= 0 and not hard and not _failed_after(reading, hits, done) and not _fatal_before(reading, done)
+
+
+def _failed_after(reading: Reading, hits: Sequence[Hit], index: int) -> bool:
+    if any(hit.index > index and hit.tier > Tier.CRASH for hit in hits):
+        return True
+    return any(is_fatal(said) or (said.exception and not said.harmless) for said in reading.statements[index + 1 :])
+
+
+def _fatal_before(reading: Reading, index: int) -> bool:
+    return any(is_fatal(said) for said in reading.statements[:index])
+
+
+# --- wording -----------------------------------------------------------------------------------------------------
+
+
+def _worded(reading: Reading, found: _Found) -> Cause:
+    rule = found.rule
+    values = _values(reading, found)
+    explanation = next(
+        (text for text in (fill(template, values) for template in (found.says, rule.because) if template) if text),
+        rule.because,
+    )
+    line, number = _line(reading, found.index)
+    return Cause(
+        code=rule.code,
+        confidence=found.confidence,
+        fault=found.fault or rule.fault,
+        retry=found.retry or rule.retry,
+        explanation=explanation,
+        line=line,
+        line_number=number,
+        advice=tuple(text for text in (fill(template, values) for template in found.advice or rule.advice) if text),
+        missing=rule.missing,
+    )
+
+
+def _values(reading: Reading, found: _Found) -> dict[str, str]:
+    values = dict(found.values)
+    if found.index is not None:
+        text = "\n".join(said.core for said in reading.statements[found.index : found.index + _DETAIL_LINES])[:3000]
+        for name, pattern in DETAILS[found.rule.code]:
+            match = None if name in values else pattern.search(text)
+            if match:
+                values[name] = next((group for group in match.groups() if group), "")
+    return {name: " ".join(value.split())[:_VALUE_CHARACTERS].strip(" .,;:") for name, value in values.items() if value}
+
+
+def _line(reading: Reading, index: int | None) -> tuple[str | None, int | None]:
+    if index is None or reading.statements[index].line == 0:
+        return None, None
+    number = reading.statements[index].line
+    return reading.lines[number - 1], number
+
+
+def _no_failure(reading: Reading) -> Cause:
+    return Cause(
+        code="no_failure",
+        confidence="likely",
+        fault="unknown",
+        retry="no",
+        explanation="what looks like errors in the log was followed by success and by nothing that failed",
+        advice=("Look elsewhere for why the request did not end well: the worker's output shows no failure.",),
+        missing=_MORE,
+    )
+
+
+_MORE = (
+    Missing("more of the worker's output before this tail", "STALLSCOPE_LOG_TAIL_BYTES=65536"),
+    Missing("the output of the handler itself", "STALLSCOPE_HANDLER_LOGS=on"),
+)
+
+
+def _unknown(reading: Reading, clues: Clues, ended: Exit | None) -> Cause:
+    wrapper = next(
+        (index for index, said in enumerate(reading.statements) if said.exception and is_wrapper(said)),
+        next((index for index, said in enumerate(reading.statements) if is_fatal(said)), None),
+    )
+    line, number = _line(reading, wrapper)
+    if not clues.text.strip() and clues.exception is None:
+        why = "no output of the worker is at hand; exit code, signal and memory kills were looked at and name no cause"
+    elif wrapper is not None:
+        why = (
+            "the log holds only the report that something else failed, not what; errors of GPU, memory, disk, network,"
+            " model, imports and settings were looked for in what is left of it"
+        )
+    else:
+        why = (
+            "the log holds no error that names a cause; errors of GPU, memory, disk, network, model, imports, settings and"
+            " input, exceptions and crashes were looked for"
+        )
+    missing = _MORE if clues.phase in ("handler", None) else _MORE[:1]
+    if clues.exit_code is None and clues.signal is None:
+        missing = (*missing, Missing("how the process ended (exit code, signal, memory kills)", "python -m sdk_exporter -- python handler.py"))
+    return Cause("unknown", "unknown", "unknown", "maybe", why, line, number, (), missing)

@@ -1,0 +1,284 @@
+"""A log tail as lines that can be judged: what each says, who said it, and whether it is code, noise or a message.
+
+One physical line may hold several statements (a progress bar overwritten with `\\r`, a traceback inside a JSON string,
+two glued records), and a statement always knows the physical line it stands on: evidence quotes that one, verbatim.
+Everything here takes time in proportion to the text.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["debug", "info", "warning", "error", ""]
+
+_ANSI = re.compile(
+    r"\x1b(?:\[[0-9;?]{0,32}[ -/]?[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\-_])?|\[(?:\d{1,3};){0,4}\d{1,3}m"
+)
+_ESCAPED_BREAK = re.compile(r"(?:\\r)?\\n")
+_GLUED = re.compile(r"(?<=\})(?=\{\")")
+_PROGRESS = re.compile(r"\d{1,3}%[ |\u2500-\u25ff]|\d(?:it/s|s/it|[kKMG]i?B/s)")
+
+# What stands before a message: container, time, process, level, source place. Each alternative begins with something
+# that no message begins with, so that "[Errno 28] …" stays whole.
+_PREFIX = re.compile(
+    r"""
+      \s{0,2}\(\s*[A-Za-z][^()\n]{0,60}(?:\([^()\n]{0,60}(?:\([^()\n]{0,60}\)[^()\n]{0,20})?\)[^()\n]{0,40})?pid=[^()\n]{0,60}\)\ ?
+    | \[rank\d+\]:\ ?
+    | \[?\d{4}[-/]\d\d[-/]\d\d[T\ ]\d\d:\d\d(?::\d\d)?(?:[.,:]\d+)?(?:Z|\ ?[+-]\d\d:?\d\d)?(?:\ (?:TP|DP|PP|EP|Rank)\d*[^\]\n]{0,20})?\]?(?:\ -|:)?[\ \t]?
+    | \[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\ 
+    | [A-Z][a-z]{2}\ [\d\ ]\d\ \d\d:\d\d:\d\dZ?\ \S{1,60}\ [\w./-]{1,40}(?:\[\d+\])?:?\ 
+    | \[?(?:ERROR|INFO|WARN|WARNING|CRITICAL|FATAL|DEBUG|TRACE|Error|Info|Warning|error|info|warn)\]?(?:\ \d\d-\d\d\ \d\d:\d\d:\d\d(?:\ \[[\w.]{1,60}:\d+\]|\ [\w.]{1,60}:\d+\])?|\ *\||:\ ?|\ +-|\ (?=\[)|\t|(?<=\])|\ +(?=[a-z_-]+:))\ ?
+    | [IWEF]\d{4}\ [\d:.]{8,18}\ +\d+\ (?:[\w/.-]{1,80}:\d+\]\ )
+    | \[[EWI]\d{3,6}\ [\d:.]{8,24}\ [\w./]{1,80}:\d+\]\ 
+    | [\w][\w.-]{0,60}[ ]{1,16}\|\ 
+    | \|\ *(?:ERROR|INFO|WARNING|DEBUG|CRITICAL)\ *\|\ *(?:std(?:err|out)\ *\|\ )?
+    | (?:std(?:err|out)\ [FP]\ |\[std(?:err|out)\]:?\ |std(?:err|out):\ )
+    | \[[\w./-]{1,40}/(?:STDERR|STDOUT|stderr|stdout)\]\ 
+    | \[\d+(?:\.\d+)?\]:?\ (?=[A-Z])
+    | (?<=:)(?:__main__|[a-z_]{2,30}(?:\.[a-z_]{2,30}){0,6}):\ ?(?=\S)
+    | [a-z_]{2,20}(?:\.[a-z_]{2,30}){1,6}\ \d+\ (?:ERROR|INFO|WARNING|CRITICAL)\ +
+    | \[address=[^\]\n]{1,60}\]\ 
+    | (?:[a-z-]{2,30}):\ (?=text_generation_launcher)|text_generation_launcher:\ 
+    | \ {0,2}\|\ (?=[\ A-Z])
+    | !!!\ Exception\ during\ processing\ ?!!!\ 
+    """,
+    re.VERBOSE,
+)
+_PREFIX_DEPTH = 7  # a compose name, two times, two processes, a level and a place
+
+_LEVEL = re.compile(r"\b(DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|Error|Warning|Info)\b")
+_LEVELS: dict[str, Level] = {
+    "DEBUG": "debug", "INFO": "info", "Info": "info", "WARN": "warning", "WARNING": "warning", "Warning": "warning",
+    "ERROR": "error", "Error": "error", "CRITICAL": "error", "FATAL": "error",
+}  # fmt: skip
+_GLOG_LEVEL: dict[str, Level] = {"I": "info", "W": "warning", "E": "error", "F": "error"}
+_GLOG = re.compile(r"\[?([IWEF])\d{3,6} [\d:.]{8,24}")
+_PROCESS = re.compile(r"pid=(\d+)|\[(rank\d+)\]|\b(TP\d+)\b|^(\S{1,60}) {1,16}\| ")
+
+_FRAME = re.compile(
+    r'^\s*(?:\|\s*)*File "[^"\n]{1,300}"(?:, line \d+|\Z)|^\s*File \S{1,300}:\d+, in |^File ~?/\S{1,300}\.py[:,]'
+)
+_IPYTHON_CODE = re.compile(r"^(?:-+> ?\d+ |\s{1,5}\d{1,5} )")
+_CARETS = re.compile(r"^\s*[~^]{2,}[~^ ]*$|^\s+\^\s*$")
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\)|^Error in sys\.excepthook")
+_RAISE = re.compile(r"^\s*(?:raise|except|if|elif|logger\.|log\.|warnings\.warn)\b")
+
+# `Type: message` at the start of a message. Types end in a known word, or are dotted and stand behind a traceback.
+_EXCEPTION = re.compile(
+    r"^\s{0,2}(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Za-z_]\w{0,60}(?:Error|Exception|Interrupt|Exit|Timeout|Group|Fault"
+    r"|Warning|NotFound|Invalid|Refused|Denied|Required|Failure|Failed|Died|Killed|Timedout|Unavailable|Exceeded|Aborted"
+    r"|Cancelled|Unauthorized|Forbidden)|Exception))(?:\([A-Za-z_.]{1,80}\))?(?::\s(?P<message>.*)|:?$)",
+    re.DOTALL,
+)
+_DOTTED = re.compile(r"^(?P<type>[A-Za-z_]\w{0,60}(?:\.[A-Za-z_]\w{0,60}){0,8})(?::\s(?P<message>.*)|$)", re.DOTALL)
+_KEYWORDS = frozenset({"else", "try", "finally", "return", "pass", "raise", "yield", "lambda", "break", "continue"})
+
+
+@dataclass(slots=True)
+class Statement:
+    """One thing said. `line` counts physical lines from 1; 0 is the exception record, which has no line."""
+
+    line: int
+    text: str  # without colours
+    core: str  # the message alone: no time, process name, level
+    process: str
+    level: Level
+    attempt: int = 0
+    code: bool = False  # a source line shown by a traceback
+    frame: bool = False
+    traceback: int = -1  # which traceback it belongs to
+    exception: str = ""  # the type, where it is an exception's own line
+    message: str = ""
+    harmless: bool = False
+    repeat: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A whole tail. `blob` is every statement's text, lower case, joined by line feeds; `starts` their offsets."""
+
+    lines: tuple[str, ...]  # physical lines, verbatim
+    statements: tuple[Statement, ...]
+    blob: str
+    starts: tuple[int, ...]
+
+    def at(self, offset: int) -> int:
+        """The index of the statement that holds this offset of the blob."""
+        return bisect_right(self.starts, offset) - 1
+
+    def around(self, index: int, before: int, after: int) -> str:
+        """The lower-case text of the statements from `before` in front of this one to `after` behind it."""
+        first, last = max(0, index - before), min(len(self.starts) - 1, index + after)
+        end = self.starts[last] + len(self.statements[last].text)
+        return self.blob[self.starts[first] : end]
+
+
+def read(text: str, stacktrace: str = "") -> Reading:
+    """The tail, then the exception record (as lines numbered 0)."""
+    lines = tuple(text.split("\n"))
+    statements = [said for number, line in enumerate(lines, 1) for said in _statements(number, line)]
+    statements += [said for line in stacktrace.split("\n") for said in _statements(0, line)]
+    _mark(statements)
+    starts, at = [], 0
+    for said in statements:
+        starts.append(at)
+        at += len(said.text) + 1
+    return Reading(lines, tuple(statements), _lower("\n".join(said.text for said in statements)), tuple(starts))
+
+
+def _lower(text: str) -> str:
+    """Lower case of the same length: the one letter whose lower case is two characters is replaced first."""
+    return text.replace("\u0130", "I").lower()
+
+
+def _statements(number: int, line: str) -> list[Statement]:
+    if not line.strip():
+        return [Statement(number, "", "", "", "")]
+    plain = _ANSI.sub("", line) if "\x1b" in line or "m" in line and "[" in line else line
+    pieces = _overwritten(plain) if "\r" in plain else [plain]
+    said = [piece for shown in pieces for piece in _unescaped(shown)]
+    level, process = _level(plain), _process(plain)
+    return [Statement(number, piece, _core(piece), process, level) for piece in said]
+
+
+def _overwritten(line: str) -> list[str]:
+    """What `\\r` wrote over itself; of a run of progress bars the last state only."""
+    pieces = [piece for piece in line.split("\r") if piece.strip()]
+    kept = [
+        piece
+        for piece, later in zip(pieces, [*pieces[1:], ""], strict=True)
+        if not (_PROGRESS.search(piece[:400]) and _PROGRESS.search(later[:400]) and len(piece) < 200)
+    ]
+    return kept or pieces[-1:]
+
+
+def _unescaped(line: str) -> list[str]:
+    """A line feed written as `\\n` (JSON strings, C++ loggers that quote) is a line feed; glued records part."""
+    if "\\n" in line:
+        line = line.replace('\\"', '"').replace("\\t", "\t").replace("\\u001b", "")
+        return [piece for piece in _ESCAPED_BREAK.split(line) if piece.strip()] or [line]
+    if '}{"' in line:
+        return _GLUED.split(line)
+    return [line.replace('\\"', '"')] if '\\"' in line else [line]
+
+
+def _level(line: str) -> Level:
+    glog = _GLOG.search(line[:60])
+    if glog:
+        return _GLOG_LEVEL[glog[1]]
+    found = _LEVEL.search(line[:160])
+    return _LEVELS[found[1]] if found else ""
+
+
+def _process(line: str) -> str:
+    names = [found[0] for found in _PROCESS.finditer(line[:160])]
+    return "/".join(names[:3])
+
+
+def _core(text: str) -> str:
+    at = 0
+    for _ in range(_PREFIX_DEPTH):
+        found = _PREFIX.match(text, at)
+        if not found or found.end() == at:
+            break
+        at = found.end()
+    return text[at:]
+
+
+# --- what belongs to what ---------------------------------------------------------------------------------------
+
+# A traceback behind one of these words tells of nothing that failed.
+_HARMLESS_HEAD = re.compile(
+    r"Exception ignored in|Error in atexit|Error in sys\.excepthook|--- Logging error ---"
+    r"|A matching Triton is not available|Exception while exporting|Failed to export (?:span|metric|batch)"
+    r"|resource_tracker: (?:'|There appear)|Unclosed (?:client session|connector)"
+    r"|(?:falling back|fallback) to|proceeding without|continuing without|(?:is )?optional|skipping",
+    re.IGNORECASE,
+)
+_NEW_ATTEMPT = re.compile(
+    r"Starting Serverless Worker|vLLM API server version|exited with code \d|text_generation_launcher: Args \{"
+    r"|Back-off restarting|[Rr]estarting (?:container|worker|per configuration|in \d)|\[SERVER\] restarting"
+    r"|restarting failed container|Container started|start container for|==========\n== CUDA ==",
+)
+_HARMLESS_REACH = 60  # lines that a harmless traceback may take
+
+
+def _mark(statements: list[Statement]) -> None:
+    """One pass: code under frames, exceptions and the tracebacks they end, harmless stretches, attempts, repeats."""
+    open_traceback: dict[str, int] = {}
+    after_frame: dict[str, bool] = {}
+    harmless_until: dict[str, int] = {}
+    seen: dict[str, int] = {}
+    tracebacks = attempt = 0
+    for index, said in enumerate(statements):
+        said.attempt = attempt
+        if _NEW_ATTEMPT.search(said.text):
+            attempt += 1
+        core, process = said.core, said.process
+        if not core.strip():
+            continue
+        if _TRACEBACK.search(core):
+            tracebacks += 1
+            open_traceback[process] = tracebacks
+            after_frame[process] = False
+            if _opens_harmless(statements, index):
+                harmless_until[process] = index + _HARMLESS_REACH
+        elif _HARMLESS_IGNORED.search(core):
+            harmless_until[process] = index + _HARMLESS_REACH
+        said.traceback = open_traceback.get(process, -1)
+        said.harmless = harmless_until.get(process, -1) >= index
+        said.frame = bool(_FRAME.search(core))
+        if said.frame:
+            after_frame[process] = True
+            if process not in open_traceback:
+                tracebacks += 1
+                open_traceback[process] = said.traceback = tracebacks
+            continue
+        if after_frame.get(process) and _is_code(core):
+            said.code = True
+            continue
+        if _IPYTHON_CODE.match(core) and process in open_traceback:
+            said.code = True
+            continue
+        after_frame[process] = False
+        found = _EXCEPTION.match(core) or (_DOTTED.match(core) if process in open_traceback else None)
+        if found and found["type"] not in _KEYWORDS and not core.startswith("  "):
+            said.exception, said.message = found["type"], (found["message"] or "").strip()
+            open_traceback.pop(process, None)
+            harmless_until.pop(process, None)
+        key = core[:400]
+        said.repeat = seen.get(key, 0) >= 2
+        seen[key] = seen.get(key, 0) + 1
+
+
+_HARMLESS_IGNORED = re.compile(r"Exception ignored in|--- Logging error ---|Error in atexit", re.IGNORECASE)
+
+
+def _opens_harmless(statements: list[Statement], index: int) -> bool:
+    """Whether the line before this traceback (blank lines aside) says that it tells of nothing that failed."""
+    looked = 0
+    for before in range(index - 1, max(-1, index - 5), -1):
+        core = statements[before].core
+        if not core.strip():
+            continue
+        if _HARMLESS_HEAD.search(core) or statements[before].harmless and not statements[before].exception:
+            return True
+        looked += 1
+        if looked == 2:
+            return False
+    return False
+
+
+def _is_code(core: str) -> bool:
+    """A line right behind a frame: carets, deeper indentation, or (indentation lost) anything but an exception."""
+    if _CARETS.match(core) or core.startswith("    "):
+        return True
+    return not _EXCEPTION.match(core) and not _DOTTED.match(core) and not _TRACEBACK.search(core)
+
+
+def is_raise(said: Statement) -> bool:
+    """Whether this source line is the one that raises, whose text is then the message's."""
+    return said.code and _RAISE.match(said.core) is not None and "raise" in said.core[:40]

@@ -1,0 +1,33 @@
+"""No machine of the kind asked for, or a worker limit of zero."""
+
+from collector.diagnosis.rules.shape import Rule, Signal, Tier
+
+RULE = Rule(
+    code="capacity_unavailable",
+    fault="capacity",
+    retry="maybe",
+    because="no machine of the kind asked for is free",
+    advice=(
+        "Allow more GPU types or regions for the endpoint, or keep a minimum of active workers.",
+        "Check the endpoint's worker limit, and retry later.",
+    ),
+    signals=(
+        Signal(
+            r"Insufficient (?:nvidia\.com|amd\.com|cpu|memory|ephemeral)\S{0,20}|FailedScheduling|nodes are available: |not enough free GPUs|no (?:longer any )?(?:instances|GPUs?|machines|workers|capacity|resources)[^\n]{0,40}(?:available|free)[^\n]{0,60}(?:requested|specif|region|zone|type|currently|host)|(?:No|no) (?:available|free) (?:instances|GPUs?|machines|capacity|nodes)"
+            r"|InsufficientInstanceCapacity|ZONE_RESOURCE_POOL_EXHAUSTED|does not have enough (?:available )?(?:capacity|resources)|out of (?:capacity|stock)|insufficient (?:capacity|GPU quota)|quota [^\n]{0,40}(?:GPU|GPUS|instances|vCPU)[^\n]{0,40}exceed|insufficient[^\n]{0,20}quota|quota exceeded[^\n]{0,60}(?:GPU|instance|vCPU)|workers? (?:are |is )?throttled|(?:max|maximum) workers?[^\n]{0,20}(?:is |set to |= ?)0\b"
+            r"|There are no longer any instances|SUPPLY_CONSTRAINT|didn't trigger scale-up|Pod didn't fit|FailedToScaleUp|Error:? No resource satisfying|No available node types can fulfill|Insufficient resources|cannot be scheduled|Unschedulable|capacity-not-available|StockOut",
+            "the scheduler or the platform says that nothing is free",
+            (
+                "Warning  FailedScheduling  2s  default-scheduler  0/6 nodes are available: 6 Insufficient nvidia.com/gpu.",
+                "QueryError: There are not enough free GPUs on the host machine to start this pod.",
+                "There are no longer any instances available with the requested specifications. Please refresh and try again.",
+                "An error occurred (InsufficientInstanceCapacity) when calling the RunInstances operation: We currently do not have"
+                " sufficient p4d.24xlarge capacity",
+                "ray.autoscaler: Error: No available node types can fulfill resource request {'GPU': 1.0}",
+            ),
+            strength="likely",
+            unless=r"KV|cache|shared memory|disk|No available (?:memory|block)|DiskPressure only|kubelet",
+            unless_near=r"back-off pulling",
+        ),
+    ),
+)

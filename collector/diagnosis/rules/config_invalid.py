@@ -1,0 +1,117 @@
+"""A setting, flag or environment variable is missing, unknown or contradictory."""
+
+from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+
+RULE = Rule(
+    code="config_invalid",
+    fault="model_config",
+    retry="no",
+    because="a setting is missing or wrong[: {name} is not set][: {problem}]",
+    details=(
+        Detail("name", r"environment variable:? [`'\"]?(\w{2,60})[`'\"]? (?:is )?(?:required|not|must)|required for '([^']{1,60})'"),
+        Detail("problem", r"Value error, ([^\[\n]{4,140})|unrecognized arguments?: ([^\n]{2,100})|unexpected argument '([^']{2,80})'|(?:ValueError|AssertionError|ValidationError): ([^\n]{4,140})"),
+    ),
+    advice=(
+        "Set {name} in the endpoint's environment.",
+        "Correct the setting that the message names; a retry with the same settings fails the same way.",
+    ),
+    signals=(
+        Signal(
+            r"environment variable[^\n]{0,80}(?:is (?:required|not (?:set|defined|provided)|missing|empty|unset)|not (?:set|found|defined)|must be set|required)|(?:Missing|missing) (?:required )?(?:environment|env)(?:ironment)? (?:variable|var)s?|(?:is not|must be|not) set in (?:the )?environment|please set (?:the )?(?:env|environment|\$?[A-Z_]{4,40})"
+            r"|\b(?-i:[A-Z][A-Z0-9]*_[A-Z0-9_]{1,40}) (?:environment variable )?(?:is not set|must be set|is required|not set)|unbound variable|parameter (?:null or )?not set|KeyError: '(?-i:[A-Z][A-Z0-9]*_[A-Z0-9_]+)'",
+            "a variable that the program needs is not set",
+            (
+                "Environment variable 'HF_TOKEN' is required but not set.",
+                "ValueError: MODEL_NAME environment variable is not set",
+                "/start.sh: line 7: MODEL_PATH: unbound variable",
+                "KeyError: 'BUCKET_ENDPOINT_URL'",
+                "RuntimeError: Missing required environment variable: S3_BUCKET",
+            ),
+            unless=r"CUDA_HOME|\bINFO\b|\bWARN|using default|defaulting|optional|falling back|No bucket endpoint",
+            strength="likely",
+        ),
+        Signal(
+            r"must be divisible by|(?:is not|not) divisible by|attention heads[^\n]{0,60}(?:divisible|tensor parallel)|cannot be divided|not evenly divisible",
+            "model and parallel size do not go together",
+            (
+                "ValueError: Total number of attention heads (64) must be divisible by tensor parallel size (3).",
+                "AssertionError: 151936 is not divisible by 7",
+            ),
+            unless=r"width|height|image size|dimensions?|resolution|height_width",
+        ),
+        Signal(
+            r"trust_remote_code=True|--trust-remote-code|allow_remote_code|contains custom code which must be executed",
+            "the model brings code that must be allowed",
+            (
+                "ValueError: Loading foo/bar requires you to execute the configuration file in that repo on your local machine. Make"
+                " sure you have read the code there to avoid malicious use, then set the option `trust_remote_code=True` to remove"
+                " this error.",
+                "The repository for foo/bar contains custom code which must be executed to correctly load the model.",
+            ),
+            unless=r"\bINFO\b|trust_remote_code=True[,)]|non-default args|Namespace\(|ServerArgs|LLM engine|\bvllm serve\b|WARN|python3? -m|'--trust-remote-code'|command:",
+            says="the model brings code of its own, which the settings do not allow to run",
+            advice=("Set trust_remote_code=True (--trust-remote-code) if you trust the model's code; pin its revision.",),
+        ),
+        Signal(
+            r"extra_forbidden|Extra inputs are not permitted|Extra fields not permitted|extra fields not permitted",
+            "a strict configuration refuses an unknown key",
+            ("  Extra inputs are not permitted [type=extra_forbidden, input_value='x', input_type=str]",),
+            not_phases=("handler",),
+            says="the configuration holds a key that the program does not know",
+        ),
+        Signal(
+            r"a value is required for '|unrecognized arguments?:|unexpected argument '|the following (?:required )?arguments (?:are required|were not provided)|invalid choice: |error: argument -|unknown (?:flag|option|argument|shorthand flag)|unrecognized option|(?:invalid|illegal) (?:option|value) (?:for )?['\"-]-?|No such option|Missing option|invalid value '[^'\n]{0,60}' for '"
+            r"|got an unexpected keyword argument '(?:gpu_memory|max_model|tensor_par|enforce_eager|quantization|kv_cache)\w*|usage: [^\n]{0,60}\[-h\]|Got unexpected extra argument|bad flag syntax|flag provided but not defined",
+            "the command line is refused",
+            (
+                "error: a value is required for '--model-id <MODEL_ID>' but none was supplied",
+                "api_server.py: error: unrecognized arguments: --enable-foo",
+                "vllm: error: argument --tool-call-parser: invalid choice: 'foo' (choose from 'hermes')",
+                "error: unexpected argument '--flash' found",
+                "Error: unknown flag: --ngl",
+            ),
+        ),
+        Signal(
+            r"(?:ValueError|AssertionError|RuntimeError|ValidationError|NotImplementedError|Exception|Error)\S{0,3}:? [^\n]{0,120}(?:max_model_len|max_num_batched_tokens|max_num_seqs|tensor_parallel_size|tensor parallel size|pipeline_parallel|gpu_memory_utilization|speculative|max_seq_len_to_capture|block_size|enable_lora|max_lora_rank|rope_scaling|kv_cache_dtype|tool_call_parser|reasoning_parser|swap_space|served_model_name|chat template|max_loras|enable_auto_tool_choice|max-batch-prefill-tokens|max-total-tokens|max-input-(?:tokens|length)|num_shard|sharded)"
+            r"|User-specified max_model_len|is greater than the derived max_model_len|`?max[_-]total[_-]tokens`? (?:cannot be|must be)|`max_input_(?:tokens|length)` must be|`?sharded`?[^\n]{0,40}num_shard|cannot be used (?:together )?with|(?:are|is) mutually exclusive|incompatible with --|requires --\w",
+            "a setting of the engine contradicts the model, the card or another one",
+            (
+                "ValueError: User-specified max_model_len (32768) is greater than the derived max_model_len (max_position_embeddings=8192)",
+                "ValueError: max_num_batched_tokens (2048) is smaller than max_model_len (4096).",
+                "ArgumentValidation(\"`max_total_tokens` must be > `max_input_tokens`\")",
+                "ValueError: Invalid value for tensor_parallel_size: 0",
+            ),
+            strength="likely",
+            unless=r"KV cache|cache blocks|out of memory|\bINFO\b|\bWARN|longer than the maximum model length|prompt|maximum context length|no reasoning parser|requires --gpus|larger than the maximum number of tokens",
+            not_phases=("handler",),
+        ),
+        Signal(
+            r"(?:pydantic\S{0,40}ValidationError|validation errors? for \S*(?:Config|Settings|Args|Options|Engine\w*))|(?:yaml|toml|json)\S{0,20}(?:ScannerError|ParserError|TOMLDecodeError)|Config(?:uration)?Error|(?:invalid|bad|malformed|failed to (?:parse|read|load)) (?:the )?(?:config(?:uration)?|settings)\b(?: file)?|ConfigParser|MissingConfigException|omegaconf\.errors|hydra\.errors|error parsing (?:config|configuration|yaml)"
+            r"|unexpected field|Error parsing text-format|failed to (?:read|parse) (?:text proto|model config)|Unknown (?:setting|config(?:uration)? (?:key|option))|ImproperlyConfigured|(?:is|are) not a valid (?:setting|option|configuration)",
+            "a configuration cannot be read or is refused",
+            (
+                "pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig",
+                "yaml.scanner.ScannerError: mapping values are not allowed here",
+                "omegaconf.errors.ConfigAttributeError: Missing key model",
+                "failed to read text proto from /models/x/config.pbtxt",
+            ),
+            Tier.HINT,
+            strength="likely",
+            not_phases=("handler",),
+            unless=r"_get_config_dict|hf_config",
+        ),
+        Signal(
+            r"(?:Bfloat16|bfloat16|float16|dtype|torch_dtype)[^\n]{0,60}(?:not supported for|must be one of|invalid)|(?:Must|must) be one of (?:\[|\{|the)|Unknown (?:device|dtype|backend|scheduler|sampler)|Unsupported (?:device|backend|attention backend|VLLM_ATTENTION_BACKEND)|invalid literal for int\(\) with base 10: '[^'\n]{0,40}'|could not convert string to float|Invalid attention backend|--gpus requires|permission denied|Permission denied|EACCES|Errno 13\b",
+            "a value is not one of those allowed, or the process may not use what it is pointed to",
+            (
+                "ValueError: Unknown device: foo. Must be one of ['cuda', 'cpu']",
+                "PermissionError: [Errno 13] Permission denied: '/runpod-volume/cache'",
+                "ValueError: invalid literal for int() with base 10: ''",
+            ),
+            Tier.HINT,
+            strength="possible",
+            not_phases=("handler",),
+            unless=r"exec |OCI|Unknown quantization|entrypoint|/start\.sh|publickey",
+        ),
+    ),
+)

@@ -1,0 +1,63 @@
+"""The hub refuses the credentials: gated, private, or a bad token (boundary rule 7)."""
+
+from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+
+RULE = Rule(
+    code="gated_model_auth",
+    fault="model_config",
+    retry="no",
+    because="the hub refuses the credentials[ for {model}]",
+    details=(
+        Detail("model", r"access to model (\S{1,120}) is restricted|huggingface\.co/(?:api/models/)?([\w.-]{1,60}/[\w.-]{1,80})"),
+    ),
+    advice=(
+        "Accept the licence of {model} on its page with the account that the token belongs to.",
+        "Set HF_TOKEN in the endpoint's environment to a token of that account with read access; check that it is not empty, quoted"
+        " or expired.",
+    ),
+    signals=(
+        Signal(
+            r"GatedRepoError|Cannot access gated repo|You are trying to access a gated repo|Access to (?:model|dataset) \S+ is restricted|(?:is a|a) gated (?:repo|model|repository|dataset)"
+            r"|awaiting a review from the repo authors|not in the authorized list|must (?:be authenticated|have access) to (?:access )?it|need to (?:accept|agree)[^\n]{0,60}(?:license|licence|terms|conditions)",
+            "the hub says that the model is gated",
+            (
+                "huggingface_hub.utils._errors.GatedRepoError: 403 Client Error. (Request ID: Root=1-66)",
+                "OSError: You are trying to access a gated repo.",
+                "Access to model google/gemma-2-2b-it is restricted. You must have access to it and be authenticated to access it.",
+                "Cannot access gated repo for url https://huggingface.co/meta-llama/Llama-2-7b/resolve/main/config.json.",
+            ),
+            Tier.RESOURCE,
+            lead=r"40[13] Client Error|GatedRepoError",
+        ),
+        Signal(
+            r"Invalid user token|Invalid username or password|token (?:\S+ ){0,4}is (?:not valid|invalid|expired)|Invalid credentials in Authorization header|Token is (?:required|not valid|invalid)|token seems invalid"
+            r"|LocalTokenNotFoundError|you (?:must|need to) (?:be logged in|log ?in|provide a (?:valid )?token)|Bad credentials|`token` is invalid|User Access Token[^\n]{0,60}expired",
+            "the token is refused",
+            (
+                "requests.exceptions.HTTPError: Invalid user token. The token from HF_TOKEN environment variable is invalid.",
+                "ValueError: Invalid token passed! Token is invalid",
+                "huggingface_hub.errors.LocalTokenNotFoundError: Token is required (`token=True`), but no token found.",
+                "OSError: 401 Client Error: Invalid credentials in Authorization header",
+            ),
+            Tier.RESOURCE,
+            near=r"hugging|hf_|hf-|hub|token",
+            unless=r"JSON|json|Unexpected token|tokenizer|api key|runpod|input_ids|special token",
+            unless_near=r"repository not found for url",
+            lead=r"40[13] Client Error",
+            says="the hub refuses the access token",
+        ),
+        Signal(
+            r"40[13] (?:Client Error|Forbidden|Unauthorized)[^\n]{0,160}(?:huggingface\.co|hf\.co|civitai\.com|modelscope)|HTTP status client error \(40[13][^\n]{0,80}(?:huggingface|hf\.co|civitai)"
+            r"|(?:huggingface\.co|civitai\.com|hf\.co)[^\n]{0,200}(?:40[13] (?:Forbidden|Unauthorized)|status(?: code)?:? 40[13])|ERROR 40[13]: (?:Forbidden|Unauthorized)|fine-grained token[^\n]{0,60}(?:permission|scope|access)",
+            "the hub answers 401 or 403",
+            (
+                "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url:"
+                " https://huggingface.co/api/models/meta-llama/Meta-Llama-3-8B",
+                "request error: HTTP status client error (403 Forbidden) for url (https://huggingface.co/google/gemma/resolve/main)",
+            ),
+            unless=r"RepositoryNotFound|EntryNotFound|retrying",
+            unless_near=r"repository not found|repositorynotfounderror",
+            strength="likely",
+        ),
+    ),
+)

@@ -1,0 +1,98 @@
+"""The caller's input is refused or cannot be read."""
+
+from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+
+RULE = Rule(
+    code="input_invalid",
+    fault="caller_input",
+    retry="no",
+    because="the input of the request is not valid[: {asked} tokens where {limit} fit][: {field} is missing][: {problem}]",
+    details=(
+        Detail("limit", r"maximum (?:context|model|input) length (?:is|of) (\d+)|must be <= (\d+)"),
+        Detail("asked", r"(?:you requested|length|resulted in|Given:?) \(?(\d+)\)?"),
+        Detail("field", r"missing (?:required )?(?:input|parameter|field|key)s?:? [`'\"]?(\w{1,40})|[`'\"]?(\w{1,40})[`'\"]? (?:is a required|is required)"),
+        Detail("problem", r"(cannot identify image file|Invalid base64[^\n]{0,40}|moov atom not found|Incorrect padding|Invalid data found when processing input)"),
+    ),
+    advice=(
+        "Correct the request: {field} has to be given.",
+        "Shorten the prompt, or ask for fewer output tokens: together they have to fit into {limit}.",
+        "Have the caller check what it sends; a retry of the same request fails the same way.",
+    ),
+    signals=(
+        Signal(
+            r"maximum context length is \d+ tokens|(?:prompt|input|sequence|request|Input)[^\n]{0,60}(?:is |too )?(?:longer|long|larger|exceeds?)[^\n]{0,40}(?:than )?(?:the )?(?:max\w*|model|context|allowed)[^\n]{0,30}(?:length|tokens|context|len|size)|exceeds? (?:the )?(?:model's )?(?:maximum )?(?:context|input|sequence) (?:length|size|window|limit)|(?:inputs?|`inputs`)[^\n]{0,30}must have less than \d+ tokens|`inputs` tokens \+ `max_new_tokens` must be"
+            r"|token indices sequence length is longer[^\n]{0,120}error|context_length_exceeded|(?:Requested token count|number of tokens)[^\n]{0,40}exceeds|prompt is too long|too many tokens|exceed_context_size",
+            "the prompt is longer than the model takes",
+            (
+                "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens",
+                "ValueError: The decoder prompt (length 138) is longer than the maximum model length of 128.",
+                "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000",
+                "the request exceeds the available context size, try increasing it",
+            ),
+            unless=r"Running this sequence through the model will result in indexing errors$|KV cache|\bINFO\b",
+        ),
+        Signal(
+            r"cannot identify image file|UnidentifiedImageError|image file is truncated|broken data stream when reading image|DecompressionBomb(?:Error|Warning)|Invalid base64|Incorrect padding|binascii\.Error|Invalid data found when processing input|moov atom not found|could not find codec parameters"
+            r"|(?:Failed|Unable|failed|unable|Could not|cannot) to (?:decode|load|read|open|parse|download|fetch) (?:the )?(?:input )?(?:image|audio|video|base64)\b|Error opening [^\n]{0,120}: (?:Format not recognised|System error|File contains data)|LibsndfileError|(?:OpenCV|cv2)[^\n]{0,120}!_src\.empty\(\)|unsupported (?:image|audio|video|file|media) (?:format|type)|(?:image|audio|video) (?:is )?(?:corrupt|invalid|too small)|not a valid (?:image|audio|video|base64)",
+            "the file that the caller sent cannot be read",
+            (
+                "PIL.UnidentifiedImageError: cannot identify image file 'input_objects/7ff.jpg'",
+                "binascii.Error: Incorrect padding",
+                "OSError: image file is truncated (12 bytes not processed)",
+                "/tmp/in.mp4: Invalid data found when processing input",
+                "cv2.error: OpenCV(4.8.0) /io/opencv/modules/imgproc/src/color.cpp:182: error: (-215:Assertion failed) !_src.empty()",
+            ),
+            unless=r"\[Errno 2\][^\n]{0,40}'ffmpeg'|DecompressionBombWarning",
+            strength="likely",
+        ),
+        Signal(
+            r"(?:input|job|request|payload|body|schema)[^\n]{0,40}(?:validation (?:error|failed)|is not valid|is invalid|failed validation|must be (?:a|an|one|provided|of type)|must (?:have|contain|include)|missing (?:required )?(?:field|parameter|key|input|'))|validation errors? for (?:\w*Request|\w*Input|\w*Body|\w*Params|\w*Payload|\w*Schema|\w*Job)"
+            r"|jsonschema\.exceptions\.ValidationError|missing (?:required )?(?:input|parameter|field)s?\b|[`'\"]\w{1,40}[`'\"] is a required (?:property|input|field|parameter)|\w+ is a required input|Unexpected input\. \w+ is not a valid|RequestValidationError|value_error\.missing|Field required|(?:No|no) (?:prompt|image|input|workflow|text|audio|url|messages?) (?:was )?(?:provided|given|specified|found in (?:the )?(?:input|request|job))"
+            r"|Please provide (?:a|an|the) '?\w+'?(?: in| parameter| field)|Invalid (?:input|request|JSON format in input|prompt|parameters?|workflow)\b|422 Unprocessable|BadRequestError|Bad Request: |invalid_request_error|Invalid JSON|Unknown (?:task|method|action|operation|command)(?: type)?:? |unsupported (?:language|voice|task|method|parameter)",
+            "the input does not have the shape that the handler asks for",
+            (
+                "jsonschema.exceptions.ValidationError: 'prompt' is a required property",
+                "prompt is a required input.",
+                "Unexpected input. promt is not a valid input option.",
+                "{'error': 'Missing required parameter: image_url'}",
+                "ValueError: No prompt provided in the input",
+                "pydantic_core._pydantic_core.ValidationError: 1 validation error for GenerateRequest",
+            ),
+            strength="likely",
+            not_phases=("boot", "prestart"),
+            unless=r"\bINFO\b|environment|env var|No input found|Job has missing|getting job|job-take|Error Getting Worker|401|403|runpod\.ai",
+        ),
+        Signal(
+            r"extra_forbidden|Extra inputs are not permitted",
+            "a strict schema refuses an unknown key of the input",
+            ("  Extra inputs are not permitted [type=extra_forbidden, input_value='x', input_type=str]",),
+            phases=("handler",),
+            strength="likely",
+        ),
+        Signal(
+            r"Value not in list: (?!(?:ckpt_name|vae_name|lora_name|unet_name|clip_name\d?|control_net_name|model_name|style_model_name|gligen_name|upscale_model|\w*model\w*|\w*ckpt\w*|\w*lora\w*):)\w+:|Required input is missing|Failed to convert an input value|prompt_no_outputs|prompt_outputs_failed_validation|Prompt has no outputs|Value \S{1,20} (?:smaller than min|bigger than max)|Return type mismatch between linked nodes|invalid_prompt|Exception when validating inner node",
+            "ComfyUI refuses the workflow",
+            (
+                "  - Value not in list: sampler_name: 'foo' not in ['euler', 'ddim']",
+                "  - Required input is missing: images",
+                "invalid prompt: {'type': 'prompt_no_outputs', 'message': 'Prompt has no outputs'}",
+            ),
+            says="the workflow that the caller sent is not valid",
+            strength="likely",
+            unless=r"missing_node_type",
+        ),
+        Signal(
+            r"(?:Client Error|HTTP Error (?:40[0134]|410|41[56]))[^\n]{0,40}(?:for url|Forbidden|Not Found)|(?:Unsupported|Invalid|No connection adapters were found for|Missing) (?:URL|url|scheme|schema)|InvalidSchema|MissingSchema|InvalidURL|unknown url type",
+            "an address in the input cannot be fetched",
+            (
+                "requests.exceptions.MissingSchema: Invalid URL 'image.png': No scheme supplied.",
+                "requests.exceptions.HTTPError: 404 Client Error: Not Found for url: https://example.org/a.png",
+            ),
+            Tier.HINT,
+            strength="possible",
+            phases=("handler",),
+            unless=r"huggingface\.co|hf\.co|civitai|runpod\.(?:ai|io|net)|127\.0\.0\.1|localhost|s3[.-]|429|5\d\d",
+            says="an address in the input could not be fetched",
+        ),
+    ),
+)

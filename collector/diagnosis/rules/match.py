@@ -1,0 +1,102 @@
+"""Where the signals of all rules are found in a reading. One look per literal text, patterns only where it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from collector.diagnosis.clues import CluePhase
+from collector.diagnosis.reading import Reading, Statement, is_raise
+from collector.diagnosis.rules.shape import NEAR_LINES, CompiledSignal, Rule, Strength, Tier
+
+# A literal text may stand on every line of a tail; what the first two dozen different lines do not tell, more do not.
+_LOOKS = 24
+_HITS = 6
+_WINDOW_BEFORE, _WINDOW_AFTER = 600, 1000  # characters around the literal text in a line longer than both
+# What such words say is a guess of the program, not an observation.
+_HEDGE = re.compile(
+    r"It might have run out of memory\?|There are some potential root causes\..*|possible (?:root )?(?:reasons|causes)(?: include)?[ :].*"
+    r"|System call \(e\.g\. socket, malloc\) or external library call failed or device error"
+    r"|(?:This|It) (?:may|might|could|can) (?:also )?be (?:due to|caused by|because of)[^\n.]*|This typically happens when[^\n]*"
+    r"|(?:usually|often|typically) (?:means|caused by|indicates)[^\n.]*|such as [^\n.]*|CUDA kernel errors might be asynchronously.*"
+    r"|If reserved (?:but unallocated )?memory is .*",
+    re.DOTALL,
+)
+_HEDGE_HINT = re.compile(r"might|potential|ossible|e\.g\.|may |could |can |ypically|sually|often|such as|If reserved")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A signal found in a statement, and how much it is worth there."""
+
+    found: CompiledSignal
+    index: int  # of the statement
+    values: dict[str, str]
+    tier: Tier
+    strength: Strength
+
+    @property
+    def rule(self) -> Rule:
+        return self.found.rule
+
+
+def hits_of(reading: Reading, signals: Iterable[CompiledSignal], phase: CluePhase | None) -> list[Hit]:
+    """All hits, in the order of the tail."""
+    hits = [hit for found in signals if _fits(found, phase) for hit in _hits(reading, found)]
+    return sorted(hits, key=lambda hit: (hit.index, -hit.tier))
+
+
+def _fits(found: CompiledSignal, phase: CluePhase | None) -> bool:
+    signal = found.signal
+    return (not signal.phases or phase in signal.phases) and phase not in signal.not_phases
+
+
+def _hits(reading: Reading, found: CompiledSignal) -> list[Hit]:
+    hits: list[Hit] = []
+    for index, offset in _places(reading, found.needles):
+        said = reading.statements[index]
+        if said.repeat or said.harmless or said.frame or (said.code and not is_raise(said)):
+            continue
+        match = _search(found, said, offset)
+        if match is None or _countered(reading, found, said, index):
+            continue
+        values = {name: value for name, value in match.groupdict().items() if value}
+        tier, strength = found.signal.tier, found.signal.strength
+        hits.append(Hit(found, index, values, *((Tier.LAST_RESORT, "possible") if said.code else (tier, strength))))
+        if len(hits) == _HITS:
+            break
+    return hits
+
+
+def _places(reading: Reading, needles: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """Statements that hold one of the texts, and where in them it stands; each statement once per text."""
+    places: list[tuple[int, int]] = []
+    for needle in needles:
+        at, looks = reading.blob.find(needle), 0
+        while at >= 0 and looks < _LOOKS:
+            index = reading.at(at)
+            places.append((index, at - reading.starts[index]))
+            looks += 1
+            at = reading.blob.find(needle, reading.starts[index] + len(reading.statements[index].text))
+    return iter(sorted(places) if len(needles) > 1 else places)
+
+
+def _search(found: CompiledSignal, said: Statement, offset: int) -> re.Match[str] | None:
+    if found.at_start:
+        return found.pattern.search(said.core[: _WINDOW_BEFORE + _WINDOW_AFTER])
+    text = said.text[max(0, offset - _WINDOW_BEFORE) : offset + _WINDOW_AFTER]
+    if _HEDGE_HINT.search(text):
+        text = _HEDGE.sub("", text)
+    return found.pattern.search(text)
+
+
+def _countered(reading: Reading, found: CompiledSignal, said: Statement, index: int) -> bool:
+    if found.unless and found.unless.search(said.text[:2000]):
+        return True
+    if not (found.near or found.unless_near):
+        return False
+    around = reading.around(index, NEAR_LINES, NEAR_LINES // 2)
+    if found.near and not found.near.search(around):
+        return True
+    return bool(found.unless_near and found.unless_near.search(around))

@@ -1,0 +1,84 @@
+"""Names or routes to an outside service fail."""
+
+from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+
+RULE = Rule(
+    code="network_unreachable",
+    fault="platform",
+    retry="yes",
+    because="the network could not be reached[: {host} does not answer or has no address]",
+    details=(
+        Detail("host", r"host='?([\w.-]{3,100})|failed to resolve '([^']{3,100})'|could not resolve host:? '?([\w.-]{3,100})|connect to '?https?://([\w.-]{3,100})|lookup ([\w.-]{3,100})"),
+    ),
+    advice=(
+        "Retry, on another host if it fails again.",
+        "Check that the worker may reach {host}: name server, proxy (HTTPS_PROXY), firewall.",
+        "Put what is fetched at start into the image or the network volume, and set HF_HUB_OFFLINE=1.",
+    ),
+    signals=(
+        Signal(
+            r"Failed to resolve|Temporary failure in name resolution|Name or service not known|nodename nor servname|getaddrinfo failed|NameResolutionError|Could(?: not|n't) resolve host|Name does not resolve|No address associated with hostname"
+            r"|Temporary failure resolving|server misbehaving|dial tcp: lookup|no such host|getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|failed to lookup address information|dns error|EAI_AGAIN|Unable to resolve host|Could not contact DNS servers|NXDOMAIN|unable to look up",
+            "a name has no address",
+            (
+                "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+                "urllib3.exceptions.NameResolutionError: Failed to resolve 'huggingface.co' ([Errno -2] Name or service not known)",
+                "curl: (6) Could not resolve host: huggingface.co",
+                "dial tcp: lookup registry-1.docker.io on 10.0.0.2:53: no such host",
+                "error sending request: dns error: failed to lookup address information: Try again",
+                "Error: getaddrinfo ENOTFOUND api.runpod.ai",
+            ),
+            unless=r"\bHOSTNAME\b|hostname: Name|cannot set (?:up )?hostname|Failed to pull|ErrImagePull|sudo: unable",
+        ),
+        Signal(
+            r"Network is unreachable|Errno 101\b|ENETUNREACH|No route to host|Errno 113\b|EHOSTUNREACH|os error 101|os error 113|Network is down|Host is unreachable",
+            "there is no route",
+            (
+                "OSError: [Errno 101] Network is unreachable",
+                "connect to host huggingface.co port 443: No route to host",
+            ),
+            unless=r"RAS|NCCL|127\.0\.0\.1",
+        ),
+        Signal(
+            r"name oder (?:der )?Dienst (?:ist )?nicht bekannt|Temporärer Fehler bei der Namensauflösung|nom ou service inconnu|[ÉE]chec temporaire dans la résolution|nombre o servicio desconocido|Fallo temporal en la resolución|未知的名称或服务|域名解析(?:暂时失败|出现暂时性错误)"
+            r"|名前(?:解決に(?:一時的に)?失敗|またはサービスが不明)|nome ou serviço desconhecido|Falha temporária na resolução|Netzwerk ist nicht erreichbar|réseau n'est pas accessible|la red es inaccesible|网络不可达|网络连接失败|ネットワークに届きません"
+            r"|rede está fora de alcance|Временный сбой в разрешении|Имя или служба не известны|Rete non raggiungibile|名称解析失败",
+            "the same in other languages",
+            (
+                "socket.gaierror: [Errno -3] Temporärer Fehler bei der Namensauflösung",
+                "socket.gaierror: [Errno -2] 未知的名称或服务",
+                "OSError: [Errno 101] 网络不可达",
+            ),
+        ),
+        Signal(
+            r"Max retries exceeded with url|NewConnectionError|ConnectTimeoutError|Failed to establish a new connection|Cannot connect to host|ClientConnectorError|ClientConnectorDNSError|httpx\.ConnectError|httpcore\.ConnectError|error trying to connect|SSLError|CERTIFICATE_VERIFY_FAILED|SSLEOFError"
+            r"|ProxyError|Tunnel connection failed|Connection timed out|Errno 110\b|ConnectionResetError|Connection reset by peer|RemoteDisconnected|Connection aborted|EndpointConnectionError|Could not connect to the endpoint URL",
+            "a connection to an outside service cannot be made",
+            (
+                "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded"
+                " with url: /api/models/x (Caused by NewConnectionError('Failed to establish a new connection: [Errno 111] Connection"
+                " refused'))",
+                "aiohttp.client_exceptions.ClientConnectorError: Cannot connect to host example.org:443 ssl:default",
+                "requests.exceptions.SSLError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded with url: /x"
+                " (Caused by SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED]')))",
+            ),
+            Tier.HINT,
+            strength="likely",
+            unless=r"127\.0\.0\.1|localhost|0\.0\.0\.0|\[::1\]|host\.docker\.internal|RAS|NCCL|429|TCPStore|Read timed out|ResponseError\('too many 50|job-(?:take|done)|Error while getting job|\.s3[.-]|s3\.amazonaws",
+            unless_near=r"putobject|upload_file|upload_fileobj",
+        ),
+        Signal(
+            r"We couldn't connect to 'https|Please check your connection and try again|check(?:out)? your internet connection|Connection error, and we cannot find the requested files|An error happened while trying to locate the file(?:s)? on the Hub|There was a problem when trying to (?:load|write|connect)"
+            r"|(?:no|without) internet (?:connection|access)|unable to (?:connect|reach) (?:to )?(?:the )?(?:hub|internet|huggingface)",
+            "the hub client gives up on the network; why stands before it, if anywhere",
+            (
+                "OSError: We couldn't connect to 'https://huggingface.co' to load this file, couldn't find it in the cached files",
+                "huggingface_hub.utils._errors.LocalEntryNotFoundError: An error happened while trying to locate the file on the Hub"
+                " and we cannot find the requested files in the local cache.",
+            ),
+            Tier.HINT,
+            strength="likely",
+            unless_near=r"429 client error|too many requests|401 client error|403 client error|gated",
+        ),
+    ),
+)

@@ -1,0 +1,60 @@
+"""The host or the platform took the worker away."""
+
+from collector.diagnosis.rules.shape import Rule, Signal, Tier
+
+RULE = Rule(
+    code="terminated_by_platform",
+    fault="platform",
+    retry="yes",
+    because="the platform or host took the worker away",
+    advice=(
+        "Retry: another worker takes the request.",
+        "Make the work resumable, or use machines that are not reclaimed (no spot or interruptible ones) for long requests.",
+    ),
+    signals=(
+        Signal(
+            r"termination is imminent|this (?:job|task) is preempted|preempt(?:ed|ion)\b(?![^\n]{0,40}(?:sequence|request|KV|mode|recompute|swap))|spot (?:instance )?(?:interruption|termination|reclaim)|Spot Instance (?:was|is) (?:interrupted|reclaimed|terminated)|instance[- ](?:action|terminat\w+)[^\n]{0,40}(?:notice|terminat)|Host EC2 [^\n]{0,40}terminated|DUE TO (?:PREEMPTION|NODE FAIL(?:URE)?)|Power key pressed|System is (?:powering down|rebooting)|The system is going down"
+            r"|evicted|Evicting pod|TaintManagerEviction|node (?:is )?(?:being )?(?:drained|shutting down|shutdown|not ready|lost)|NodeNotReady|NodeShutdown|pod (?:was )?(?:deleted|evicted|terminated by)|host (?:is going down|maintenance|terminated)|maintenance event|TERMINATE_ON_HOST_MAINTENANCE|worker (?:was )?(?:removed|terminated|reclaimed|recycled) by (?:the )?platform|outbid",
+            "the host or its owner says so",
+            (
+                "Your instance termination is imminent",
+                "slurmstepd: error: *** JOB 42 ON n1 CANCELLED AT 2024-01-01T00:00:00 DUE TO PREEMPTION ***",
+                "gpu-worker-1 systemd-logind Power key pressed.",
+                "Status reason: Host EC2 (instance i-0abc) terminated.",
+                "The node was low on resource, pod was evicted. Reason: Evicted",
+            ),
+            strength="likely",
+            unless=r"PreemptionMode|preemption_mode|is preempted by|low on resource: (?:memory|ephemeral)|not evicted|KV|cumulative_preemption|Sequence group|num_preempt|running low on memory|Power key: |OOM|cache evict|evicted from cache|blocks|LRU",
+        ),
+        Signal(
+            r"Received (?:15|SIGTERM) death signal|received (?:a )?(?:termination )?(?:signal[: ]*)?(?:SIGTERM|15)\b|SignalException: Process \d+ got signal: 15|got (?:signal )?SIGTERM|Caught (?:signal )?(?:SIGTERM|15)|SIGTERM received|handling signal: term|Handling signal: term|exit(?:ed)? (?:with )?(?:code|status):? ?143\b|exited with code 143|signal 15\b|killed by signal:? (?:15|Terminated|SIGTERM)|stop request(?:ed)? by the platform|Stopping container|shutdown requested",
+            "told to stop from outside; a cause only where no error stands before it",
+            (
+                "[WARNING] Received 15 death signal, shutting down workers",
+                "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1 got signal: 15",
+                "worker-1 exited with code 143",
+                "Received SIGTERM, shutting down gracefully",
+            ),
+            Tier.CRASH,
+            strength="likely",
+            unless=r"sending|closing signal|to (?:child|worker|local)|exit code: -15",
+            says="the worker was told to stop from outside (signal 15), with no error before it",
+        ),
+        Signal(
+            r"^(?:.{0,200}\s)?(?:(?-i:Terminated)|Beendet|Complété|Terminado|已终止|終了しました|Завершено)(?:\s+\S.{0,200})?$",
+            "what a shell prints when its child was ended by signal 15",
+            ("Terminated", "/start.sh: line 3:   57 Terminated              python handler.py"),
+            Tier.CRASH,
+            strength="possible",
+            unless=r"killed|successfully",
+            says="the worker was told to stop from outside (signal 15)",
+        ),
+        Signal(
+            r"(?:did not|didn't|failed to) (?:exit|stop|terminate|shut ?down)[^\n]{0,60}(?:grace|in time|within|sending SIGKILL|killing)|grace period (?:expired|exceeded|elapsed)|Timed? ?out waiting for (?:container|process|worker) to (?:stop|exit)[^\n]{0,30}kill",
+            "killed when the grace after a stop request had run out (rule 12)",
+            ("Container did not stop within 10s grace period, sending SIGKILL",),
+            strength="likely",
+            says="the worker was told to stop and killed when it had not ended in time",
+        ),
+    ),
+)
