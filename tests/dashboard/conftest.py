@@ -64,12 +64,17 @@ class Visitor:
     async def fail(self, job_id: str, **resource: str) -> None:
         """A request that fails in its prestart, diagnosed and in the lists."""
         await self.send(prestart_out_of_memory(job_id), **resource)
-        await self.until(lambda: self._listed(job_id))
+        await self.listed(job_id)
 
-    async def _listed(self, job_id: str) -> bool:
-        response = await self.client.get("/api/v1/jobs", params={"q": job_id[:256]})
-        items = response.json()["items"]
-        return any(item["job_id"] == job_id and item["state"] == "failed" for item in items)
+    async def listed(self, *job_ids: str) -> None:
+        """Wait until the lists know these requests."""
+        wanted = set(job_ids)
+
+        async def known() -> bool:
+            items = (await self.client.get("/api/v1/jobs", params={"limit": 200})).json()["items"]
+            return wanted <= {item["job_id"] for item in items}
+
+        await self.until(known)
 
     async def forget_spans(self) -> None:
         """What retention does in the end."""
