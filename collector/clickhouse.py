@@ -15,12 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import clickhouse_connect
 from clickhouse_connect.driver.exceptions import ClickHouseError, InterfaceError, OperationalError
 from clickhouse_connect.driver.httputil import get_pool_manager
+from urllib3 import Timeout
 
 from .errors import StoreRefused, StoreUnavailable
 from .rows import json_text
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from clickhouse_connect.datatypes.base import ClickHouseType
     from clickhouse_connect.driver.client import Client
+    from clickhouse_connect.driver.httpclient import HttpClient
 
 Result = TypeVar("Result")
 
@@ -217,7 +219,7 @@ class Database:
         await self._run(self._writers, self._insert_seconds, store)
 
     async def close(self) -> None:
-        """Wait for running calls, then let go of the store."""
+        """Let go of the store. The embedded engine first finishes what runs; a server may finish it alone."""
         self._closed = True
         await asyncio.to_thread(self._shut)
 
@@ -262,18 +264,21 @@ class Database:
         return client
 
     def _server_client(self) -> Client:
-        return clickhouse_connect.get_client(
+        client = clickhouse_connect.get_client(
             host=self.target.host,
             port=self.target.port,
             username=self.target.user,
             password=self.target.password,
             secure=self.target.secure,
             connect_timeout=CONNECT_SECONDS,
-            send_receive_timeout=int(max(self._query_seconds, self._insert_seconds) + WAIT_MARGIN_SECONDS) + 1,
+            send_receive_timeout=CONNECT_SECONDS,  # of the greeting, which a dead server must not hold up for long
             query_retries=0,  # who asked decides whether to ask again; an answer must come within its bound
             autogenerate_session_id=False,  # one session would refuse all but one call at a time
             pool_mgr=get_pool_manager(maxsize=READERS_SERVER + WRITERS),
         )
+        longest = max(self._query_seconds, self._insert_seconds) + WAIT_MARGIN_SECONDS
+        cast("HttpClient", client).timeout = Timeout(connect=CONNECT_SECONDS, read=longest)
+        return client
 
     def _column_types(self, table: str) -> dict[str, ClickHouseType]:
         known = self._columns.get(table)
@@ -285,7 +290,7 @@ class Database:
 
     def _shut(self) -> None:
         for pool in (self._readers, self._writers):
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(wait=self.embedded, cancel_futures=True)
         for client in self._clients:
             client.close()
         self._clients.clear()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from collector.settings import Settings
 
 PASSWORD = "only-for-tests"
+PATIENCE_SECONDS = 60
+"""For what should take a moment: the machine may be busy."""
 
 
 def skip_or_fail(reason: str) -> None:
@@ -58,6 +62,14 @@ def embedded_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     handle = clickhouse_connect.get_client(interface="chdb", path=str(path))
     yield path
     handle.close()
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until `condition` is true, generously."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not await condition():
+        assert time.monotonic() < until, "it never became true"
+        await asyncio.sleep(0.05)
 
 
 def server_url(server: ClickHouseServer) -> str:

@@ -163,7 +163,7 @@ async def test_a_server_that_is_not_there_or_refuses_the_password(clickhouse: Cl
     assert "wrong-one" not in str(refused.value)
 
 
-async def test_a_database_outlives_a_restart_of_its_server(tmp_path: Path) -> None:
+async def test_a_database_outlives_a_restart_of_its_server(tmp_path: Path, clickhouse: ClickHouseServer) -> None:
     users = {"stallscope": {"password": PASSWORD}}
     first = ClickHouseServer(tmp_path / "ch", users=users)
     await asyncio.to_thread(first.start)
