@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 import uuid
@@ -9,9 +10,12 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+import httpx
 import pytest
 from conftest import Clock
 from job_spans import Teller
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
+from otlp_bytes import PROTOBUF, request_of, span
 
 from collector import digest as digests
 from collector.clickhouse import Database
@@ -19,6 +23,7 @@ from collector.digest import Digest, Round
 from collector.errors import StoreUnavailable
 from collector.rows import SpanRow
 from collector.settings import Settings
+from sdk_exporter.contract import Key, SpanName
 
 
 @pytest.fixture
@@ -34,12 +39,12 @@ async def store(db: Database, spans: Sequence[SpanRow]) -> None:
 async def stored_and_touched(db: Database, digest: Digest, spans: Sequence[SpanRow]) -> None:
     """As ingest does it."""
     await store(db, spans)
-    for tenant in {span.tenant for span in spans}:
-        mine = [span for span in spans if span.tenant == tenant]
+    for tenant in {row.tenant for row in spans}:
+        mine = [row for row in spans if row.tenant == tenant]
         digest.touched(
             tenant,
-            {span.job_id for span in mine if span.job_id},
-            {(span.worker_id, span.boot_id) for span in mine if not span.job_id},
+            {row.job_id for row in mine if row.job_id},
+            {(row.worker_id, row.boot_id) for row in mine if not row.job_id},
         )
 
 
@@ -110,7 +115,7 @@ async def test_a_death_touches_the_open_requests_of_its_boot_and_those_in_its_ha
     assert [row[1:4] for row in await told(db)] == [
         ("all its records lost", "lost", "stranded_claim"),
         ("done", "completed", "completed"),
-        ("mine", "failed", "worker_killed"),
+        ("mine", "lost", "worker_killed"),
         ("theirs", "claimed", "running"),
     ]
 
@@ -125,7 +130,7 @@ async def test_a_late_death_revises_what_silence_had_let_infer(db: Database, set
     await digest.round(db, settings, clock.advance(200), open_too=False)
 
     assert before == [("default", "j", "lost", "worker_killed", True, 1)]
-    assert await told(db) == [("default", "j", "failed", "worker_crashed", True, 2)]
+    assert await told(db) == [("default", "j", "lost", "worker_crashed", True, 2)]
     assert (await history(db))[-1] == ("j", 2, "worker_crashed", True, "worker.death (error) arrived")
 
 
@@ -150,7 +155,7 @@ async def test_more_touches_than_fit_in_memory_are_found_in_the_store(
     db: Database, settings: Settings, clock: Clock
 ) -> None:
     digest, worker = Digest(most_waiting=3, behind=False), Teller(clock.now)
-    await stored_and_touched(db, digest, [span for n in range(10) for span in worker.completed(f"j{n}", at=n)])
+    await stored_and_touched(db, digest, [row for n in range(10) for row in worker.completed(f"j{n}", at=n)])
     assert len(digest.jobs) == 3
     rounds = [await digest.round(db, settings, clock.advance(20)) for _ in range(5)]
     assert len(await told(db)) == 10
@@ -219,3 +224,23 @@ async def test_open_requests_come_up_in_turn(
         await digest.round(db, settings, clock.advance(1))
     assert set.union(*seen) == {f"j{n}" for n in range(5)}
     assert all(len(jobs) <= 2 for jobs in seen)
+
+
+async def test_spans_that_come_in_over_otlp_are_diagnosed_soon_after(server: httpx.AsyncClient) -> None:
+    body = request_of(
+        span(SpanName.JOB_CLAIMED),
+        span(SpanName.JOB_RUN, status=Status(code=Status.STATUS_CODE_OK)),
+        span(SpanName.JOB_DELIVER, attributes={Key.HTTP_STATUS: 200, Key.DELIVER_LAST: True}),
+    ).SerializeToString()
+    assert (await server.post("/v1/traces", content=body, headers=PROTOBUF)).status_code == 200
+
+    async def listed() -> list[str]:
+        page = (await server.get("/api/v1/jobs?state=completed")).json()
+        return [item["job_id"] for item in page["items"]]
+
+    async def until_listed() -> None:
+        while await listed() != ["job-1"]:  # noqa: ASYNC110  what is waited for is in another process: the store
+            await asyncio.sleep(0.1)
+
+    await asyncio.wait_for(until_listed(), 60)
+    assert (await server.get("/api/v1/jobs/job-1")).json()["state"] == "completed"
