@@ -215,6 +215,9 @@ def read(
         )
     )
     tells_nothing = ("unknown", "no_failure", "handler_exception") if own_limit else ("unknown", "no_failure")
+    if death is not None and exception is None and cause.line is None and cause.confidence == "possible":
+        # That the process was killed is certain. A guess at who did it, from the bare signal, must not weaken that.
+        cause = replace(NOT_READ.cause, explanation=f"the log names none; {cause.explanation}", advice=cause.advice)
     if cause.code in tells_nothing and fallback:
         cause = fallback
     return Reading(cause, with_tail or (present[0] if present else None), tail, exception)

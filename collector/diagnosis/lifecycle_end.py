@@ -55,7 +55,7 @@ def process_gone(case: Case) -> Ruling | None:
     reading = _end_reading(case, death, ending)
     code = _end_code(case, death, ending)
     ran = duration(between(run.start, death.last))
-    sentence = f"This request got no answer because {_end_words(case, code, ending, reading)} {ran} into the handler."
+    sentence = f"This request got no answer because {_end_words(case, code, ending, reading)}, {ran} into the handler."
     items = (
         event(run, f"the handler began at {clock(run.start)}", at=run.start),
         death_item(death),
@@ -68,13 +68,8 @@ def process_gone(case: Case) -> Ruling | None:
         (*_ledger(case, death), *items),
         state="lost",
         final=True,
-        missing=unread_handler(reading) if code != "worker_replaced" and _hidden(reading) else (),
+        missing=unread_handler(reading) if code != "worker_replaced" else (),
     )
-
-
-def _hidden(reading: Reading) -> bool:
-    """Whether the handler's own output may not have come."""
-    return reading.tail is None or not reading.tail.text or reading.tail.bytes_withheld > 0
 
 
 def _shell_signal(ending: Ending) -> Ending:
@@ -105,7 +100,8 @@ def _crashed_outside(death: Record, ending: Ending) -> bool:
 def _end_reading(case: Case, death: Record, ending: Ending) -> Reading:
     """Why the process ended. A kill after a request to leave is the platform's, unless memory ran out."""
     reading = read(phase="handler", death=death)
-    asked = case.attempt.shutdown is not None and ending.signal in (SIGKILL, SIGTERM) and not ending.oom_kill
+    left = ending.code == 0 or ending.signal in (SIGKILL, SIGTERM)
+    asked = case.attempt.shutdown is not None and left and not ending.oom_kill
     weak = not reading.known or (reading.cause.code == "host_oom" and reading.cause.line is None)
     if asked and weak:
         return Reading(given("terminated_by_platform"), reading.record, reading.tail, reading.exception)

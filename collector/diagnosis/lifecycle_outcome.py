@@ -187,7 +187,9 @@ def _run_failed(case: Case, run: Record, proof: Record | None) -> Ruling:
 
 def unread_handler(reading: Reading) -> tuple[Missing, ...]:
     """Names the setting, where the handler's output did not come and the cause is not known."""
-    return () if reading.known and reading.cause.code != "handler_exception" else (HANDLER_LOGS,)
+    hidden = reading.tail is None or not reading.tail.text or reading.tail.bytes_withheld > 0
+    specific = reading.known and reading.cause.code != "handler_exception"
+    return (HANDLER_LOGS,) if hidden and not specific else ()
 
 
 def _failed_sentence(code: str, run: Record, reading: Reading) -> str:
@@ -299,7 +301,7 @@ def result_never_sent(case: Case) -> Ruling | None:
     in_flight = any(not r.ended for r in case.attempt.deliveries)
     confidence: Confidence
     items: list[EvidenceItem] = [event(run, "the handler returned"), absence("no result was taken by the platform")]
-    reading = read(phase="shutdown", death=death) if death else Reading(given("platform_api_error"))
+    reading = read(phase="handler", death=death) if death else Reading(given("platform_api_error"))
     if death is not None:
         how = f"{case.worker} {ending_of(death).words()} {duration(between(run.last, death.last))} later"
         items.append(death_item(death))

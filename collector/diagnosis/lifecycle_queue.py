@@ -388,6 +388,8 @@ def nothing_decides(case: Waiting) -> Ruling:
     newest = max((r.last for r in own), default=None)
     looked = "looked for a claim, a run, a delivery, and for the caller's own record; found none"
     reading = read(failed, phase="handler") if failed else NOT_READ
+    if reading.cause.code == "handler_exception":  # an error inside a request that may well have gone on
+        reading = replace(reading, cause=NOT_READ.cause)
     where = f" A span {name(failed.name)} of it ended in an error." if failed else ""
     sentence = f"What became of this request is not known: no worker and no caller told of it.{where}"
     items = [event(failed, f"the span {name(failed.name)} ended in an error")] if failed else []

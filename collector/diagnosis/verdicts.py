@@ -308,7 +308,7 @@ VERDICTS: Final = _verdicts(
         "A `worker.shutdown` during the run and a clean exit, or the platform's own word that the worker is stale.",
         "platform",
         "yes",
-        ("Send the request again. Give workers time to drain before a new release replaces them.",),
+        ("Send the request again, and give workers time to drain before a new release replaces them.",),
     ),
     VerdictEntry(
         "backend_dead",
@@ -326,10 +326,7 @@ VERDICTS: Final = _verdicts(
         "`job.deliver` refused or failed on the last try; or the worker's end between run and delivery.",
         "platform",
         "yes",
-        (
-            "Send the request again, if running it twice does no harm.",
-            "Store large or precious results yourself and return a link.",
-        ),
+        ("Store large or precious results yourself and return a link.",),
     ),
     VerdictEntry(
         "result_undeliverable",
@@ -729,7 +726,7 @@ CAUSES: Final = _causes(
         "The host or the platform took the worker away.",
         "platform",
         "yes",
-        ("Send the request again.",),
+        ("Use machines that are not reclaimed for long requests, and let workers drain.",),
     ),
     CauseEntry(
         "platform_api_error",

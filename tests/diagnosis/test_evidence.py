@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import histories as h
 
@@ -32,7 +33,7 @@ def test_what_only_the_start_told_is_kept() -> None:
 
 
 def test_a_claim_by_another_boot_is_a_new_attempt() -> None:
-    other = {"worker": "w2", "boot": "c" * 32}
+    other: dict[str, Any] = {"worker": "w2", "boot": "c" * 32}
     evidence = h.evidence(h.claim(0), h.run(0.1), h.claim(100, **other), h.run(101, **other))
     assert [(a.number, a.worker_id) for a in evidence.attempts] == [(1, "w1"), (2, "w2")]
 
@@ -63,7 +64,7 @@ def test_attempts_of_one_boot_are_told_apart_by_trace() -> None:
 
 
 def test_overlapping_attempts_are_both_kept() -> None:
-    other = {"worker": "w2", "boot": "c" * 32}
+    other: dict[str, Any] = {"worker": "w2", "boot": "c" * 32}
     evidence = h.evidence(h.claim(0), h.run(1, 50), h.claim(10, **other), h.run(11, 20, **other))
     assert [a.run.end for a in evidence.attempts if a.run] == [h.at(50), h.at(20)]
 
