@@ -9,6 +9,7 @@ from typing import Any, Final
 from sdk_exporter import spool
 from sdk_exporter.contract import Key, Loss, SpanName
 from sdk_exporter.recorder import tail
+from sdk_exporter.recorder.children import Children
 from sdk_exporter.recorder.ledger import Ledger
 from sdk_exporter.recorder.settings import RecorderSettings, is_hex
 from sdk_exporter.recorder.shared import Shared
@@ -38,7 +39,7 @@ class Annotator:
         """Trace id and span id of `worker.boot`."""
         if settings.boot is not None:
             self.boot = settings.boot[1], settings.boot[2]
-            self._learn({Key.BOOT_ID: settings.boot[0]})
+            self.learn({Key.BOOT_ID: settings.boot[0]})
 
     def note(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Takes note of a record when it comes; returns what to add to its span."""
@@ -46,7 +47,7 @@ class Annotator:
         if kind == "out":
             self._python.add(record, self._keep)
         elif kind == "resource" and isinstance(record.get("a"), dict):
-            self._learn(record["a"])
+            self.learn(record["a"])
         elif kind == "start" and name == SpanName.BOOT and self.boot is None:
             self._adopt_boot(record)
         elif kind == "start" and name == SpanName.JOB_RUN and not self._settings.handler_logs:
@@ -62,7 +63,7 @@ class Annotator:
         """The same afterwards, for a record that was noted by a recorder before us."""
         return self._extra(record, alone=False)
 
-    def shape(self, record: dict[str, Any]) -> dict[str, Any] | None:
+    def shape(self, record: dict[str, Any], children: Children) -> dict[str, Any] | None:
         """The record to make a span of; None where there is nothing to send.
 
         Losses are told as they are now, when the record leaves: what was lost on its way to here counts.
@@ -76,7 +77,8 @@ class Annotator:
             lost = losses(self._page, self._ledger)
             return {**self._point(record, SpanName.DEATH, failed=not _clean_exit(record)), "a": lost}
         if kind == "child" and self.boot is not None:
-            return self._point(record, SpanName.BACKEND_DEATH, failed=True)
+            command = record.get("command") or children.command(record.get("child"))
+            return {**self._point(record, SpanName.BACKEND_DEATH, failed=True), "a": {Key.PROCESS_COMMAND: command}}
         return None
 
     def take_resource(self) -> dict[str, Any]:
@@ -86,7 +88,8 @@ class Annotator:
 
     # ----------------------------------------------------------------------------------------------------- pieces
 
-    def _learn(self, facts: Mapping[str, Any]) -> None:
+    def learn(self, facts: Mapping[str, Any]) -> None:
+        """Facts about the worker, for the resource of all spans that follow."""
         self._resource.update(facts)
         self._resource_news.update(facts)
 
@@ -175,7 +178,7 @@ class Annotator:
 
     def restore(self, known: Mapping[str, Any]) -> None:
         """Goes on from what `to_json` gave to a recorder before us."""
-        self._learn(known.get("resource") or {})
+        self.learn(known.get("resource") or {})
         boot = known.get("boot")
         self.boot = (boot[0], boot[1]) if boot else self.boot
         if self._pipes is not None and known.get("output"):
@@ -191,6 +194,5 @@ def _child(record: Mapping[str, Any]) -> dict[str, Any]:
         Key.PROCESS_PID: record.get("child"),
         Key.EXIT_CODE: record.get("exit"),
         Key.DEATH_SIGNAL: record.get("signal"),
-        Key.PROCESS_COMMAND: record.get("command"),
         Key.DEATH_OOM_KILL: record.get("oom"),
     }

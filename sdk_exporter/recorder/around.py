@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from sdk_exporter import spool
 from sdk_exporter.recorder import kernel
+from sdk_exporter.recorder.death import exit_facts
 from sdk_exporter.recorder.processes import Watched
 from sdk_exporter.recorder.shared import FLUSH_DEADLINE, Shared
 from sdk_exporter.recorder.streams import Stream, pump
@@ -39,12 +40,16 @@ class Surroundings(Protocol):
     def moving(self) -> bool:
         """True while the worker's output depends on us."""
 
+    @property
+    def keeper(self) -> int:
+        """Pid of the keeper, 0 where there is none."""
+
 
 class Launched:
     """Under the keeper, for as long as it lives."""
 
     def __init__(self, shared: Shared, page: spool.Page, streams: Sequence[Stream], keeper: int) -> None:
-        self._shared, self._page, self._streams, self._keeper = shared, page, list(streams), keeper
+        self._shared, self._page, self._streams, self.keeper = shared, page, list(streams), keeper
         self._watched: Watched | None = Watched(keeper)
         self._worker: Watched | None = None
         self._pumped: list[Stream] | None = None
@@ -65,7 +70,7 @@ class Launched:
         self._look_at_worker()
         if self._pumped is not None:
             self._pumped = [stream for stream in self._pumped if stream.source >= 0]
-        elif os.getppid() != self._keeper:
+        elif os.getppid() != self.keeper:
             self._take_over()
         else:
             self._look_at_keeper()
@@ -85,7 +90,12 @@ class Launched:
         if self._told or self._shared.get(FLUSH_DEADLINE):
             return None
         self._told = True
-        return {"k": "death", "t": time.time_ns(), "worker": self._page.get(spool.Page.WORKER_PID)}
+        record: dict[str, Any] = {"k": "death", "t": time.time_ns(), "worker": self._page.get(spool.Page.WORKER_PID)}
+        status = None if self._worker is None else self._worker.exit_status()
+        if status is not None:
+            code, signal_word = exit_facts(status)
+            record.update(exit=code, signal=signal_word)
+        return record
 
     def _look_at_worker(self) -> None:
         pid = self._page.get(spool.Page.WORKER_PID)
@@ -111,15 +121,16 @@ class Launched:
         elif self._stuck_since is None:
             self._stuck_since = time.monotonic()
         elif time.monotonic() - self._stuck_since > 2 * _KEEPER_STALE_SECONDS:
-            os.kill(self._keeper, signal.SIGKILL)  # without effect on PID 1, which nobody inside could stop either
+            os.kill(self.keeper, signal.SIGKILL)  # without effect on PID 1, which nobody inside could stop either
         elif time.monotonic() - self._stuck_since > _KEEPER_STALE_SECONDS:
-            os.kill(self._keeper, signal.SIGCONT)
+            os.kill(self.keeper, signal.SIGCONT)
 
 
 class Attached:
     """Beside a worker that called `instrument()` without a launcher: its end is seen, but nothing of how it came."""
 
     moving = False
+    keeper = 0
 
     def __init__(self, worker: int | None) -> None:
         """`worker` None: it has ended before we began."""

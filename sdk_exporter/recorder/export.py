@@ -6,6 +6,7 @@ second earlier, and a worker without events costs nothing.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,6 +40,8 @@ from sdk_exporter.recorder.tail import Cleaner
 _NAME_BYTES: Final = 256
 _KEY_BYTES: Final = 256
 _MOST_LINKS: Final = 16
+_SHORT_CHARACTERS: Final = 128
+_REMEMBERED: Final = 2048
 _SCOPE: Final = InstrumentationScope("stallscope", VERSION)
 _STATUS: Final = {"ok": StatusCode.OK, "error": StatusCode.ERROR}
 _VERBATIM: Final = frozenset(
@@ -68,6 +71,8 @@ class Encoder:
         self._cleaner = cleaner
         self._facts = dict(resource)
         self._resource: Resource | None = None
+        # Words, names and settings come again and again, and redaction is half of what a span costs.
+        self._clean_short = functools.lru_cache(_REMEMBERED)(self._clean_now)
 
     def learn(self, facts: Mapping[str, Any]) -> None:
         """Merges facts about the worker into the resource of all spans that follow. What the user set stays."""
@@ -138,15 +143,18 @@ class Encoder:
     def _attributes(self, given: Mapping[str, Any]) -> dict[str, Any]:
         kept: dict[str, Any] = {}
         for key, value in given.items():
-            clean = self._value(str(key), value)
+            key = str(key)
+            clean = self._value(key, value)
             if clean is not None:
-                kept[bounds.clip(str(key), _KEY_BYTES)] = clean
+                kept[key if len(key) < _KEY_BYTES // 4 else bounds.clip(key, _KEY_BYTES)] = clean
             if len(kept) >= ATTRIBUTES_PER_SPAN:
                 break
         return kept
 
     def _value(self, key: str, value: object) -> object:
         """What OTLP can carry of it, None for nothing."""
+        if isinstance(value, str):
+            return self._string(key, value)
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, int):
@@ -165,6 +173,11 @@ class Encoder:
         return self._clean(text, ATTRIBUTE_BYTES)
 
     def _clean(self, text: str, limit_bytes: int) -> str:
+        if len(text) <= _SHORT_CHARACTERS:
+            return self._clean_short(text, limit_bytes)
+        return self._clean_now(text, limit_bytes)
+
+    def _clean_now(self, text: str, limit_bytes: int) -> str:
         """Redacted, then cut. What is far beyond the bound is not looked at."""
         head = text[: 4 * limit_bytes]
         return bounds.clip(self._cleaner.text(head, open_end=len(head) < len(text)), limit_bytes)

@@ -20,7 +20,7 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from sdk_exporter import spool
@@ -41,6 +41,8 @@ _ORPHAN_TERM_SECONDS: Final = 0.3
 _ORPHAN_KILL_SECONDS: Final = 0.2
 _LAST_WORDS_SECONDS: Final = 0.5
 """What the recorder gets beyond the flush, to put what is unsent on disk."""
+_LAST_STALE_SECONDS: Final = 1.0
+"""The same after the worker's end, when time is short."""
 _LAST_STARTS: Final = 5
 """Recorders that are started after the worker's end; one that dies at once dies again."""
 _LONGEST_BACKOFF_SECONDS: Final = 60.0
@@ -253,8 +255,12 @@ class Keeper:
         if self._recorder is None:
             if now >= self._next_start:
                 self._start_recorder()
-        elif now - self.page.get(spool.Page.RECORDER_BEAT) / 1e9 > RECORDER_STALE_SECONDS:
+        elif self._recorder_age() > RECORDER_STALE_SECONDS:
             os.kill(self._recorder, signal.SIGKILL)
+
+    def _recorder_age(self) -> float:
+        """Seconds since its last sign of life."""
+        return time.monotonic() - self.page.get(spool.Page.RECORDER_BEAT) / 1e9
 
     def _on_signals(self) -> None:
         try:
@@ -372,13 +378,17 @@ class Keeper:
         self.shared.set(FLUSH_DEADLINE, int(deadline * 1e9))
         self.page.set(spool.Page.FINISHED, 1)
         size = os.fstat(self.events).st_size
-        for attempt in self._until(deadline + _LAST_WORDS_SECONDS):
+        starts = 0
+        while time.monotonic() < deadline + _LAST_WORDS_SECONDS:
             if self._recorder is None:
-                if attempt and self.page.get(spool.Page.ACKNOWLEDGED) >= size:
-                    break
-                if self.page.get(spool.Page.FINISHED) == 2 or time.monotonic() >= deadline or attempt > _LAST_STARTS:
-                    break  # it said good-bye itself, or there is no time left, or it cannot live here
+                if self.page.get(spool.Page.ACKNOWLEDGED) >= size or self.page.get(spool.Page.FINISHED) == 2:
+                    break  # all is handed on, or it said good-bye itself
+                if time.monotonic() >= deadline or starts >= _LAST_STARTS:
+                    break  # there is no time left, or it cannot live here
                 self._start_recorder()  # killed just now: no back-off at the end
+                starts += 1
+            elif self._recorder_age() > _LAST_STALE_SECONDS:
+                os.kill(self._recorder, signal.SIGKILL)  # stopped or hung; another one finds all it knew
             os.eventfd_write(self.wake, 1)
             select.select([self._signals], [], [], 0.05)
             self._on_signals()
@@ -386,13 +396,6 @@ class Keeper:
         if self._recorder is not None:
             os.kill(self._recorder, signal.SIGKILL)
             os.waitpid(self._recorder, 0)
-
-    @staticmethod
-    def _until(deadline: float) -> Iterator[int]:
-        attempt = 0
-        while time.monotonic() < deadline:
-            yield attempt
-            attempt += 1
 
 
 def _say(text: str) -> None:

@@ -19,6 +19,9 @@ SIGNAL_RECORD_BYTES: Final = 128  # struct signalfd_siginfo
 _SET_PIPE_SIZE: Final = 1031
 _PIPE_BYTES: Final = 1 << 20
 _SET_NAME, _SET_CHILD_SUBREAPER = 15, 36
+_PIDFD_INFO_BYTES: Final = 64  # struct pidfd_info of its first version; the exit code is its last word
+_PIDFD_INFO_EXIT: Final = 1 << 3
+_PIDFD_GET_INFO: Final = 3 << 30 | _PIDFD_INFO_BYTES << 16 | 0xFF << 8 | 11  # _IOWR(0xFF, 11, struct pidfd_info)
 _PUNCH_HOLE_KEEP_SIZE: Final = 3
 _FD_CLOEXEC_NONBLOCK: Final = 0o2000000 | 0o4000
 
@@ -77,6 +80,20 @@ def punch_hole(descriptor: int, start: int, end: int) -> None:
         _call("fallocate", descriptor, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_long(start), ctypes.c_long(end - start))
     except OSError:
         pass  # a file system without holes keeps the room until the worker ends
+
+
+def exit_status(pidfd: int) -> int | None:
+    """Raw wait status of the process behind a pidfd once it is gone; None where the kernel does not tell."""
+    info = bytearray(_PIDFD_INFO_BYTES)
+    struct.pack_into("<Q", info, 0, _PIDFD_INFO_EXIT)
+    try:
+        fcntl.ioctl(pidfd, _PIDFD_GET_INFO, info)
+    except OSError:
+        return None
+    if not struct.unpack_from("<Q", info, 0)[0] & _PIDFD_INFO_EXIT:
+        return None
+    status: int = struct.unpack_from("<i", info, _PIDFD_INFO_BYTES - 4)[0]
+    return status
 
 
 def big_pipe() -> tuple[int, int]:

@@ -87,6 +87,10 @@ class Ledger:
             return CLAIMED
         return doing[-1] if doing else IDLE
 
+    @property
+    def is_shutting_down(self) -> bool:
+        return any(name == SpanName.SHUTDOWN for name, _, _ in self.open.values())
+
     def is_alone(self, record: Mapping[str, Any]) -> bool:
         """True where no other handler ran during the run that this record ends."""
         span_id = str(record.get("id"))

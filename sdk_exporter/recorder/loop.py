@@ -11,22 +11,25 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sdk_exporter import spool
-from sdk_exporter.contract import Loss, SpanName
+from sdk_exporter.contract import Key, Loss, SpanName
 from sdk_exporter.recorder import kernel, tail
 from sdk_exporter.recorder.annotate import Annotator
 from sdk_exporter.recorder.around import Launched, Surroundings
+from sdk_exporter.recorder.children import Children
+from sdk_exporter.recorder.delivery import Body, Delivery, Outcome
+from sdk_exporter.recorder.gpu import Gpu
 from sdk_exporter.recorder.ledger import Ledger
+from sdk_exporter.recorder.leftovers import Leftovers, save
 from sdk_exporter.recorder.settings import RecorderSettings
 from sdk_exporter.recorder.shared import Shared
 from sdk_exporter.recorder.streams import Stream
 from sdk_exporter.recorder.vitals import heartbeat
 
 if TYPE_CHECKING:
-    from sdk_exporter.recorder.delivery import Delivery, Outcome
     from sdk_exporter.recorder.export import Encoder
 
 _LOOK_SECONDS: Final = 0.1
@@ -40,8 +43,6 @@ _PUNCH_BYTES: Final = 256 * 1024
 _EXTRAS: Final = 128
 """Failures whose tails are held while the collector is away; about 2 MiB."""
 _LAST_WORDS_SECONDS: Final = 0.2
-_GIVE_UP_SECONDS: Final = 0.5
-"""After the worker's end, when nobody listens at the collector's address."""
 
 
 def run_recorder(
@@ -77,6 +78,9 @@ class Recorder:
         self._next_batch = 0.0
         self._next_beat = 0.0
         self._last_beat_at = 0
+        self._children = Children(around.keeper)
+        self._gpu = Gpu()
+        self._leftovers: Leftovers | None = None
         self._encoder: Encoder | None = None
         self._delivery: Delivery | None = None
         self._restore()
@@ -91,6 +95,8 @@ class Recorder:
                 self._clear_wake(gather=deadline is None and not self._around.moving)
             if deadline is not None:
                 self._tell_last()
+            else:
+                self._look_at_children()
             self._observe(at_end=deadline is not None)
             if deadline is None:
                 self._beat()
@@ -134,6 +140,12 @@ class Recorder:
             while len(self._extras) > _EXTRAS:
                 del self._extras[next(iter(self._extras))]  # made again from what is left when its turn comes
 
+    def _look_at_children(self) -> None:
+        """What ends while the worker goes down is no loss."""
+        for record in self._children.look(self._page.get(spool.Page.WORKER_PID)):
+            if not self._ledger.is_shutting_down:
+                self._writer.write({"pid": os.getpid(), **record})
+
     def _beat(self) -> None:
         """A heartbeat is a record like any other. None while the one before has not left: the newest says it all."""
         now = time.monotonic()
@@ -143,6 +155,8 @@ class Recorder:
         self._next_beat = now + self._settings.heartbeat_seconds
         if self._last_beat_at > self._page.get(spool.Page.ACKNOWLEDGED):
             return
+        self._gpu.look()
+        self._annotator.learn(self._gpu.facts)
         trace_id, span_id = boot
         self._writer.write(
             {
@@ -153,11 +167,17 @@ class Recorder:
                 "pa": span_id,
                 "t": time.time_ns(),
                 "pid": os.getpid(),
-                "a": heartbeat(self._page, self._ledger),
+                "a": self._vitals(),
             }
         )
         self._last_beat_at = os.lseek(self._events, 0, os.SEEK_END)
         self._observe(at_end=False)
+
+    def _vitals(self) -> dict[str, Any]:
+        facts = heartbeat(self._page, self._ledger)
+        if self._gpu.memory_used_bytes is not None:
+            facts[Key.HEARTBEAT_GPU_MEMORY_USED_BYTES] = self._gpu.memory_used_bytes
+        return facts
 
     # ------------------------------------------------------------------------------------------------ handing on
 
@@ -172,6 +192,8 @@ class Recorder:
                 self._count(outcome)
                 self._acknowledge(self._batch_end)
                 self._batch_end = None
+                if self._leftovers is None and outcome.sent:
+                    self._leftovers = Leftovers(self._settings, self._ledger.lose)
             if delivery.busy:
                 return
         now = time.monotonic()
@@ -183,9 +205,15 @@ class Recorder:
 
     def _submit(self) -> None:
         """Makes the next batch; one without spans is done with at once."""
-        from sdk_exporter.recorder.delivery import Outcome  # deliberate: with the first event, not before
+        bodies, end = self._bodies(self._page.get(spool.Page.ACKNOWLEDGED))
+        if bodies:
+            self._batch_end = end
+            self._made_delivery().submit(bodies)
+        else:
+            self._acknowledge(end)
 
-        begin = self._page.get(spool.Page.ACKNOWLEDGED)
+    def _bodies(self, begin: int) -> tuple[list[Body], int]:
+        """Requests made of the records from `begin` on, and where these end."""
         records, end = self._next_records(begin)
         spans = []
         for offset, record in records:
@@ -193,11 +221,7 @@ class Recorder:
         outcome = Outcome()
         bodies = self._made_encoder().bodies(spans, outcome)
         self._count(outcome)
-        if bodies:
-            self._batch_end = end
-            self._made_delivery().submit(bodies)
-        else:
-            self._acknowledge(end)
+        return bodies, end
 
     def _next_records(self, begin: int) -> tuple[list[tuple[int, dict[str, Any]]], int]:
         data = os.pread(self._events, min(_READ_BYTES, self._seen - begin), begin)
@@ -209,19 +233,15 @@ class Recorder:
         return [(begin + position, record) for position, record in placed[:_BATCH_RECORDS]], end
 
     def _spans_of(self, offset: int, record: dict[str, Any]) -> list[Any]:
-        from sdk_exporter.recorder.export import Unusable  # deliberate, as above
-
         encoder = self._made_encoder()
         try:
-            shaped = self._annotator.shape(record)
+            shaped = self._annotator.shape(record, self._children)
             if shaped is None:
                 return []
             extra = self._extras.get(offset)
             return list(encoder.spans(shaped, self._annotator.added_to(record) if extra is None else extra))
         except tail.RedactionFailed:
             self._ledger.lose(Loss.REDACTION_FAILED)
-        except Unusable:
-            self._ledger.lose(Loss.ENCODE)
         except Exception:  # noqa: BLE001 - records come from any descendant: one that we cannot read stops no other
             self._ledger.lose(Loss.ENCODE)
         return []
@@ -236,8 +256,6 @@ class Recorder:
 
     def _made_delivery(self) -> Delivery:
         if self._delivery is None:
-            from sdk_exporter.recorder.delivery import Delivery  # deliberate, as above
-
             self._delivery = Delivery(self._settings, self._wake_up)
         return self._delivery
 
@@ -270,7 +288,23 @@ class Recorder:
     def _last_words(self) -> None:
         if self._delivery is not None:
             self._delivery.stop()
+        if self._settings.spool_dir is not None and self._page.get(spool.Page.ACKNOWLEDGED) < self._seen:
+            try:
+                self._keep_on_disk(self._settings.spool_dir)
+            except OSError:
+                pass  # a full or missing disk: what is not sent is lost, as it would be without a spool
         self._page.set(spool.Page.FINISHED, 2)
+
+    def _keep_on_disk(self, folder: str) -> None:
+        """For the next start, redacted as it would have been sent."""
+        name = self._settings.boot[0] if self._settings.boot else os.urandom(16).hex()
+        save(folder, name, self._unsent(), self._settings.spool_bytes)
+
+    def _unsent(self) -> Iterator[Body]:
+        begin = self._page.get(spool.Page.ACKNOWLEDGED)
+        while begin < self._seen:
+            bodies, begin = self._bodies(begin)
+            yield from bodies
 
     # ------------------------------------------------------------------------------------------ across a restart
 

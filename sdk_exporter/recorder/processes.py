@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sdk_exporter.recorder import kernel
+
 _ARGUMENTS_BYTES = 512
 
 
@@ -103,6 +105,7 @@ class Watched:
         self.pid = pid
         self.seen_at = time.monotonic()
         self._first = read_process(pid)
+        self.last_parent = self._first.parent if self._first else 0
         self.descriptor: int | None = None
         try:
             self.descriptor = os.pidfd_open(pid)
@@ -112,9 +115,15 @@ class Watched:
     def gone(self) -> bool:
         """True once it has ended; a zombie has."""
         now = read_process(self.pid)
-        if now is None or now.state in "ZX":
+        if now is None or (self._first is not None and now.started_ticks != self._first.started_ticks):
             return True
-        return self._first is not None and now.started_ticks != self._first.started_ticks
+        self.last_parent = now.parent
+        return now.state in "ZX"
+
+    def exit_status(self) -> int | None:
+        """Raw wait status of one that has ended, also after its parent has reaped it; None where the kernel (before
+        6.15) does not tell."""
+        return None if self.descriptor is None else kernel.exit_status(self.descriptor)
 
     def close(self) -> None:
         if self.descriptor is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import pty
@@ -16,6 +17,10 @@ from launched import Launch, clean_environment, recorder_of, until
 from launched import launch as launch
 from launched import sink as sink
 from otlp_sink import Sink
+
+from sdk_exporter.recorder import kernel
+from sdk_exporter.recorder.shared import Shared
+from sdk_exporter.recorder.streams import Stream
 
 SECONDS = 60
 
@@ -260,6 +265,84 @@ def test_collector_that_is_away_delays_the_exit_by_the_flush_at_most(tmp_path: P
     )
     assert (done.returncode, done.stdout) == (0, b"done\n")
     assert time.monotonic() - began < 15
+
+
+def test_worker_runs_unobserved_where_we_cannot_be_set_up(sink: Sink) -> None:
+    """Too few descriptors for our pipes: one line on stderr, and the worker in our place."""
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -n 9; exec "$0" "$@"', sys.executable, "-m", "sdk_exporter", "--", "sh", "-c", "exit 6"],
+        env=clean_environment(OTEL_EXPORTER_OTLP_ENDPOINT=sink.url),
+        capture_output=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 6
+    assert done.stderr.count(b"\n") == 1
+    assert b"unobserved" in done.stderr
+    assert sink.spans == []
+
+
+def test_without_tee_and_splice_the_bytes_go_through_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sandboxes refuse them with EPERM or ENOSYS, at the first call or in the middle of a chunk."""
+
+    def refused(*_: object) -> int:
+        raise OSError(errno.EPERM, "refused")
+
+    for name in ("tee", "splice"):
+        monkeypatch.undo()
+        shared = Shared()
+        (source, writer), (reader, target) = os.pipe(), os.pipe()
+        stream = Stream(shared, 0, source, target)
+        assert stream.zero_copy
+        os.write(writer, b"one ")
+        assert stream.read()
+        assert stream.write()
+        monkeypatch.setattr(kernel, name, refused)
+        for piece in (b"two ", b"three"):
+            os.write(writer, piece)
+            while stream.read() or stream.waiting:
+                stream.write()
+                if not kernel.pending_bytes(source) and not stream.waiting:
+                    break
+        assert not stream.zero_copy
+        assert os.read(reader, 100) == b"one two three"
+        assert shared.bytes_of(0, 0, 13) == b"one two three"
+        for descriptor in (source, writer, reader, target):
+            os.close(descriptor)
+
+
+def test_stopped_recorder_neither_holds_up_the_output_nor_loses_the_death(launch: Launch, sink: Sink) -> None:
+    code = """
+    boot_ends()
+    put("hand", j="held")
+    say("ready")
+    sys.stdin.readline()
+    for _ in range(40):
+        os.write(1, b"x" * 65536)
+    os._exit(3)
+    """
+    process = launch(code, "--flush", "20", stdin=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    os.kill(until(lambda: recorder_of(process.pid)), signal.SIGSTOP)
+    out, _ = process.communicate(b"\n", timeout=SECONDS)
+    assert out == b"x" * 65536 * 40
+    assert process.returncode == 3
+    assert sink.named("worker.death")[-1].attributes["stallscope.death.jobs_in_hand"] == ["held"]
+
+
+def test_stopped_keeper_is_woken_and_the_output_goes_on(launch: Launch) -> None:
+    process = launch(MUCH, prelude=False)
+    assert process.stdout is not None
+    digest, size = hashlib.sha256(), 0
+    while piece := process.stdout.read1(100_000):
+        if size < (4 << 20) <= size + len(piece):
+            until(lambda: recorder_of(process.pid))
+            os.kill(process.pid, signal.SIGSTOP)
+        digest.update(piece)
+        size += len(piece)
+    assert process.stderr is not None
+    assert (size, digest.hexdigest().encode()) == (20 << 20, process.stderr.read())
+    assert process.wait(SECONDS) == 0
 
 
 @pytest.mark.parametrize("victim", ["recorder", "keeper"])

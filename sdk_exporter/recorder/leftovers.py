@@ -1,0 +1,103 @@
+"""What could not be sent before the end: kept on disk where STALLSCOPE_SPOOL_DIR is set, shipped by the next start.
+
+The files hold OTLP requests as they would have gone out, so every text in them is redacted. Two workers on one volume
+may ship the same file: the records carry their ids, so a repeat is harmless.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from sdk_exporter import spool
+from sdk_exporter.contract import Loss
+from sdk_exporter.recorder.delivery import MOST_BODY_BYTES, Body, Delivery
+from sdk_exporter.recorder.settings import RecorderSettings
+
+_SUFFIX: Final = ".stallscope"
+_MOST_FILES: Final = 1000
+
+
+def save(folder: str, name: str, bodies: Iterable[Body], limit_bytes: int) -> int:
+    """Spans that are on disk now. The oldest files make room; what does not fit then is left out. Raises OSError."""
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    data, kept = bytearray(), 0
+    for body in bodies:
+        frame = spool.FRAME.pack(spool.MAGIC, body.spans & 0xFFFF, len(body.data), zlib.crc32(body.data)) + body.data
+        if len(data) + len(frame) > limit_bytes:
+            break
+        data += frame
+        kept += body.spans
+    if not data:
+        return 0
+    _make_room(path, limit_bytes - len(data))
+    unfinished = path / f".{name}.{os.getpid()}"
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        unfinished.rename(path / f"{name}{_SUFFIX}")
+    except OSError:
+        unfinished.unlink(missing_ok=True)  # disk full: no half file for the next start
+        raise
+    return kept
+
+
+def _make_room(folder: Path, room_bytes: int) -> None:
+    files = sorted(((file.stat().st_mtime, file) for file in folder.glob(f"*{_SUFFIX}")), key=lambda pair: pair[0])
+    total = sum(file.stat().st_size for _, file in files)
+    for _, file in files:
+        if total <= room_bytes:
+            return
+        total -= file.stat().st_size
+        file.unlink(missing_ok=True)
+
+
+def load(file: Path) -> tuple[list[Body], int]:
+    """(requests in `file`, damaged places): up to the first damage, a torn end being the usual one."""
+    data, bodies, position = file.read_bytes(), list[Body](), 0
+    while position + spool.FRAME.size <= len(data):
+        magic, spans, length, checksum = spool.FRAME.unpack_from(data, position)
+        body = data[position + spool.FRAME.size : position + spool.FRAME.size + length]
+        if magic != spool.MAGIC or length > MOST_BODY_BYTES or len(body) != length or zlib.crc32(body) != checksum:
+            return bodies, 1
+        bodies.append(Body(body, spans))
+        position += spool.FRAME.size + length
+    return bodies, int(position < len(data))
+
+
+class Leftovers:
+    """Ships what earlier workers left, in a thread of its own: a volume that hangs holds up nothing."""
+
+    def __init__(self, settings: RecorderSettings, lose: Callable[[str, int], None]) -> None:
+        self._settings, self._lose = settings, lose
+        if settings.spool_dir:
+            threading.Thread(
+                target=self._ship, args=(Path(settings.spool_dir),), name="stallscope-leftovers", daemon=True
+            ).start()
+
+    def _ship(self, folder: Path) -> None:
+        done = threading.Event()
+        delivery: Delivery | None = None
+        for file in sorted(folder.glob(f"*{_SUFFIX}"))[:_MOST_FILES]:
+            try:
+                bodies, damaged = load(file)
+            except OSError:
+                continue  # another worker was faster
+            self._lose(str(Loss.SPOOL_TORN), damaged)
+            if bodies:
+                delivery = delivery or Delivery(self._settings, done.set)
+                done.clear()
+                delivery.submit(bodies)
+                while (outcome := delivery.outcome()) is None:
+                    done.wait(1.0)
+                    time.sleep(0)
+                for reason, count in outcome.losses.items():
+                    self._lose(reason, count)
+            file.unlink(missing_ok=True)
