@@ -295,6 +295,7 @@ class Supervisor:
             traceback.print_exc()
         finally:
             self._at_exit(failure)
+            _end_children()
             _flush()
             os._exit(EXIT_SHUTDOWN if failure.is_shutdown else EXIT_FAILED)
 
@@ -378,6 +379,19 @@ def _say(failure: Failure) -> None:
         )
     except Exception:  # noqa: BLE001, S110 - no stderr, no line
         pass
+
+
+def _end_children() -> None:
+    """What multiprocessing does at a usual exit: the SDK's heartbeat would ping for this worker for ever."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is None:
+        return
+    try:
+        for child in multiprocessing.active_children():
+            if child.daemon:
+                child.terminate()
+    except Exception:  # noqa: BLE001 - the exit comes first
+        traceback.print_exc()
 
 
 def _flush() -> None:
