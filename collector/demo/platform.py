@@ -90,7 +90,9 @@ class Fault:
     """A wrong answer for the next `times` requests on a route, of one endpoint where it is named.
 
     `delay_seconds` comes first; then the connection is closed (`hangup`), or the request is served after all
-    (`serve`), or `status`, `body` and `content_type` are the answer.
+    (`serve`), or `status`, `body` and `content_type` are the answer. With `garble` the request is served first, and
+    its answer replaced: the platform has done it, and the worker cannot know. `change` is given the right answer's
+    text instead, and what it returns is sent.
     """
 
     status: int = 500
@@ -100,6 +102,8 @@ class Fault:
     delay_seconds: float = 0.0
     hangup: bool = False
     serve: bool = False
+    garble: bool = False
+    change: Callable[[str], str] | None = None
     endpoint: str | None = None
 
 
@@ -472,6 +476,7 @@ class Platform:
             delay_seconds=body.get("delay", 0.0),
             hangup=body.get("hangup", False),
             serve=body.get("pass", False),
+            garble=body.get("garble", False),
             endpoint=body.get("endpoint"),
         )
         self.arm(str(body.get("route", "")), fault)
@@ -511,18 +516,22 @@ class Platform:
         worker, job = place.get("worker", ""), place.get("job", "")
         self._log(kind, endpoint=place.get("endpoint", ""), worker=worker, job=job, **detail)
 
-    async def meet_fault(self, request: web.Request, route: str) -> web.StreamResponse | None:
-        """The wrong answer that is armed for this request, or None when it is to be served."""
+    async def meet_fault(self, request: web.Request, route: str, handler: Handler) -> web.StreamResponse:
+        """The wrong answer that is armed for this request, or the right one."""
         fault = self._spend_fault(route, request.match_info.get("endpoint"))
         if fault is None:
-            return None
+            return await handler(request)
         if fault.delay_seconds:
             await asyncio.sleep(fault.delay_seconds)
         place = request.match_info
         where = {key: place.get(key, "") for key in ("endpoint", "worker", "job")}
         self._log("fault", **where, route=route, status=fault.status, hangup=fault.hangup, left=fault.times - 1)
-        if fault.serve:
-            return None
+        if fault.serve or fault.garble or fault.change is not None:
+            answer = await handler(request)
+            if fault.change is not None and isinstance(answer, web.Response) and answer.text is not None:
+                return web.Response(text=fault.change(answer.text), content_type=answer.content_type)
+            if fault.serve:
+                return answer
         if fault.hangup and request.transport is not None:
             request.transport.abort()
         return web.Response(status=fault.status, text=fault.body, content_type=fault.content_type)
@@ -655,8 +664,7 @@ async def _log_and_fault(request: web.Request, handler: Handler) -> web.StreamRe
     if not isinstance(platform, Platform) or route is None:  # a test-side or unknown address
         return await handler(request)
     platform.log_arrival(request, route, await request.read())
-    wrong = await platform.meet_fault(request, route)
-    return wrong if wrong is not None else await handler(request)
+    return await platform.meet_fault(request, route, handler)
 
 
 def _refusal(error: web.HTTPException, why: str) -> web.HTTPException:

@@ -6,6 +6,7 @@ get the expected verdict and cause. It goes on by what platform, worker or proce
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -172,6 +173,121 @@ async def _result_refused(stage: Stage) -> list[str]:
     return [job]
 
 
+async def _one_request(stage: Stage, worker: str) -> str:
+    """Start a worker and send it one request."""
+    job = await stage.submit(prompt="a lighthouse")
+    await stage.start_worker(worker)
+    return job
+
+
+async def _returns_error(stage: Stage) -> list[str]:
+    job = await _one_request(stage, "returns_error")
+    await stage.ended(job)
+    return [job]
+
+
+async def _handler_exits(stage: Stage) -> list[str]:
+    job = await stage.submit(prompt="a lighthouse")
+    worker = await stage.start_worker("exits")
+    await worker.wait_exit()
+    await stage.caller.poll(job)
+    return [job]
+
+
+async def _native_crash(stage: Stage) -> list[str]:
+    job = await stage.submit(prompt="a lighthouse")
+    worker = await stage.start_worker("native_crash")
+    await worker.wait_exit()
+    await stage.caller.poll(job)
+    return [job]
+
+
+async def _cannot_encode(stage: Stage) -> list[str]:
+    job = await stage.submit(prompt="a lighthouse")
+    worker = await stage.start_worker("cannot_encode")
+    await worker.wait_line("Finished.")  # the worker SDK says so even though nothing was sent
+    await stage.caller.poll(job)
+    return [job]
+
+
+async def _cleanup_fails(stage: Stage) -> list[str]:
+    job = await stage.submit(prompt="a lighthouse")
+    worker = await stage.start_worker("cleanup_fails")
+    await worker.wait_line("step 1 of")
+    await stage.caller.cancel(job)
+    await stage.ended(job)
+    await stage.seen("late-result", job=job)
+    return [job]
+
+
+async def _stop_late(stage: Stage) -> list[str]:
+    job = await stage.submit(prompt="a lighthouse")
+    worker = await stage.start_worker("blocks_loop")
+    await worker.wait_line("step 1 of")
+    # The result is held on its way, so that the signal lands while the worker still has the request.
+    stage.platform.arm("job-done", Fault(serve=True, delay_seconds=2.0, endpoint=stage.endpoint))
+    await stage.caller.cancel(job)
+    await stage.seen("stop-sent")
+    stage.download_ends("picture.png")
+    await stage.ended(job)
+    await worker.wait_line("Stopping job.")
+    return [job]
+
+
+async def _cancels_itself(stage: Stage) -> list[str]:
+    job = await stage.submit(prompt="a lighthouse")
+    worker = await stage.start_worker("cancels_itself")
+    await worker.wait_line("Job stopped.")
+    await stage.caller.poll(job)
+    return [job]
+
+
+async def _initializer_times_out(stage: Stage) -> list[str]:
+    job = await _one_request(stage, "initializer_hangs")
+    await stage.ended(job)
+    return [job]
+
+
+async def _unfit(stage: Stage) -> list[str]:
+    """A worker that finds itself unfit never asks for work: the request is queued and stays so."""
+    job = await stage.submit(prompt="a lighthouse")
+    worker = await stage.start_worker("unfit")
+    await worker.wait_exit()
+    await stage.caller.poll(job)
+    return [job]
+
+
+async def _cancelled_in_queue(stage: Stage) -> list[str]:
+    job = await stage.submit(prompt="a lighthouse")
+    await stage.caller.cancel(job)
+    await stage.ended(job)
+    return [job]
+
+
+async def _empty_input(stage: Stage) -> list[str]:
+    job = await stage.submit()
+    worker = await stage.start_worker("echo")
+    await worker.wait_line("missing field(s)")
+    await stage.caller.poll(job)
+    return [job]
+
+
+def _with_an_item_without_id(batch: str) -> str:
+    return json.dumps([{"input": {"prompt": "nobody's"}}, *json.loads(batch)])
+
+
+async def _claim_lost(stage: Stage) -> list[str]:
+    """One item of the batch that a worker takes has no id: the SDK breaks on it, and loses the good one too."""
+    broken = Fault(change=_with_an_item_without_id, endpoint=stage.endpoint)
+    job = await stage.submit(prompt="a lighthouse")
+    stage.platform.arm("job-take-batch", broken)
+    worker = await stage.start_worker("takes_three")
+    await stage.seen("claimed", job=job)
+    await worker.wait_exit()
+    await stage.caller.poll(job)
+    return [job]
+
+
 SCENARIOS: Final = (
     Scenario(
         "prestart-out-of-memory",
@@ -195,7 +311,7 @@ SCENARIOS: Final = (
         "init_failed",
         "gated_model_auth",
         _initializer_raises,
-        says="gated repo",
+        says="restricted",
     ),
     Scenario(
         "prestart-times-out",
@@ -287,5 +403,114 @@ SCENARIOS: Final = (
         "platform_api_error",
         _result_refused,
         says="400",
+    ),
+    Scenario(
+        "handler-returns-error",
+        "The handler returns a dict with `error`.",
+        "handler_returned_error",
+        "disk_full",
+        _returns_error,
+        says="No space left on device",
+        handler_logs=True,
+        slow=True,
+    ),
+    Scenario(
+        "handler-exits",
+        "The handler ends the process.",
+        "handler_exited",
+        "handler_exception",
+        _handler_exits,
+        says="SystemExit",
+        slow=True,
+    ),
+    Scenario(
+        "native-crash",
+        "Native code crashes the process in the middle of a request.",
+        "worker_crashed",
+        "native_crash",
+        _native_crash,
+        says="SIGSEGV",
+        slow=True,
+    ),
+    Scenario(
+        "result-not-encodable",
+        "The handler returns an object that JSON does not know.",
+        "result_undeliverable",
+        "output_not_serializable",
+        _cannot_encode,
+        says="JSON serializable",
+        slow=True,
+    ),
+    Scenario(
+        "stop-cleanup-fails",
+        "The caller cancels; the handler raises while it tidies up.",
+        "stop_cleanup_failed",
+        "handler_exception",
+        _cleanup_fails,
+        says="half-done.png",
+        slow=True,
+    ),
+    Scenario(
+        "stop-late",
+        "The caller cancels; a sync handler blocks the worker's loop and delivers all the same.",
+        "stop_late",
+        "request_cancelled",
+        _stop_late,
+        says="",
+        slow=True,
+    ),
+    Scenario(
+        "cancels-itself",
+        "The handler raises CancelledError though nobody asked for a stop.",
+        "self_cancelled",
+        "handler_exception",
+        _cancels_itself,
+        says="CancelledError",
+        slow=True,
+    ),
+    Scenario(
+        "initializer-times-out",
+        "The initializer hangs; it has a bound.",
+        "init_timeout",
+        "timeout",
+        _initializer_times_out,
+        says="load_model",
+        slow=True,
+    ),
+    Scenario(
+        "unfit",
+        "A fitness check finds no GPU.",
+        "fitness_failed",
+        "gpu_unavailable",
+        _unfit,
+        says="No CUDA GPUs are available",
+        slow=True,
+    ),
+    Scenario(
+        "cancelled-in-queue",
+        "The caller cancels before any worker has come.",
+        "cancelled_in_queue",
+        "request_cancelled",
+        _cancelled_in_queue,
+        says="",
+        slow=True,
+    ),
+    Scenario(
+        "empty-input",
+        "The caller sends an empty input, which is dropped on the way.",
+        "empty_input_dropped",
+        "input_invalid",
+        _empty_input,
+        says="",
+        slow=True,
+    ),
+    Scenario(
+        "claim-lost-on-intake",
+        "The batch that hands the request out holds an item without an id.",
+        "claim_lost_on_intake",
+        "platform_api_error",
+        _claim_lost,
+        says="no id",
+        slow=True,
     ),
 )
