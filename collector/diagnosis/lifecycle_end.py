@@ -31,7 +31,7 @@ from collector.diagnosis.lifecycle_case import (
 )
 from collector.diagnosis.lifecycle_outcome import unread_handler
 from collector.diagnosis.lifecycle_start import has_no_bound, waiting_on
-from collector.diagnosis.lifecycle_words import between, clock, duration, name
+from collector.diagnosis.lifecycle_words import between, clock, duration, name, raised
 from sdk_exporter.contract import Key
 
 SHELL_SIGNAL_BASE: Final = 128
@@ -81,13 +81,19 @@ def _shell_signal(ending: Ending) -> Ending:
 def _end_code(case: Case, death: Record, ending: Ending) -> str:
     if ending.signal == SIGKILL or ending.oom_kill:
         return "worker_killed"
-    if case.attempt.shutdown is not None and (ending.code == 0 or ending.signal == SIGTERM):
+    if case.attempt.shutdown is not None and not _loop_failed(case) and (ending.code == 0 or ending.signal == SIGTERM):
         return "worker_replaced"
     if ending.signal is not None:
         return "worker_crashed"
     if ending.code is None:
         return "worker_killed"
-    return "worker_crashed" if _crashed_outside(death, ending) else "handler_exited"
+    return "worker_crashed" if _loop_failed(case) or _crashed_outside(death, ending) else "handler_exited"
+
+
+def _loop_failed(case: Case) -> Record | None:
+    """The worker's own loop ended in an error (a crash on intake, a failed scaler), or None."""
+    shutdown = case.attempt.shutdown
+    return shutdown if shutdown is not None and shutdown.failed else None
 
 
 def _crashed_outside(death: Record, ending: Ending) -> bool:
@@ -99,7 +105,7 @@ def _crashed_outside(death: Record, ending: Ending) -> bool:
 
 def _end_reading(case: Case, death: Record, ending: Ending) -> Reading:
     """Why the process ended. A kill after a request to leave is the platform's, unless memory ran out."""
-    reading = read(phase="handler", death=death)
+    reading = read(_loop_failed(case), phase="handler", death=death)
     left = ending.code == 0 or ending.signal in (SIGKILL, SIGTERM)
     asked = case.attempt.shutdown is not None and left and not ending.oom_kill
     weak = not reading.known or (reading.cause.code == "host_oom" and reading.cause.line is None)
@@ -198,6 +204,8 @@ def _meanwhile(case: Case) -> str:
 
 
 def _stranded_reading(case: Case, death: Record, ending: Ending) -> Reading:
+    if (loop := _loop_failed(case)) is not None:
+        return read(loop, phase="shutdown", death=death)
     if case.attempt.shutdown is not None:
         asked = ending.code == 0 or ending.signal in (SIGTERM, SIGKILL)
         reading = read(phase="shutdown", death=death)
@@ -214,6 +222,9 @@ def _at(case: Case) -> str:
 def _shutdown_words(case: Case, shutdown: Record) -> str:
     """`, because it had received SIGTERM 2.0 s before the claim`."""
     what = f"received {name(told)}" if (told := shutdown.text(Key.SHUTDOWN_SIGNAL)) else "begun to shut down"
+    if shutdown.failed:
+        error = raised(shutdown.exception)
+        return f", because its own loop failed{f' ({error})' if error else ''}"
     if case.attempt.claim is None:
         return f", because it had {what}"
     seconds = between(shutdown.start, case.claimed)
@@ -233,7 +244,8 @@ def _stranded_by_shutdown(case: Case, shutdown: Record) -> Ruling:
         f"{_shutdown_words(case, shutdown)}."
     )
     items = (*claim_item(case), _shutdown_item(shutdown), absence("no run of the request was told"))
-    reading = Reading(given("terminated_by_platform"))
+    loop = _loop_failed(case)
+    reading = read(loop, phase="shutdown") if loop else Reading(given("terminated_by_platform"))
     silent = case.silence_seconds
     return ruling(
         "stranded_claim", sentence, reading, items, state="lost",

@@ -33,7 +33,7 @@ from sdk_exporter.contract import HandlerKind, Key
 
 EMPTY_INPUT: Final = "empty_input_dropped"
 _NOT_ENCODABLE: Final = frozenset({"TypeError", "ValueError", "UnicodeEncodeError", "RecursionError", "OverflowError"})
-_EXITS: Final = frozenset({"SystemExit", "KeyboardInterrupt", "GeneratorExit"})
+_EXITS: Final = frozenset({"SystemExit", "KeyboardInterrupt"})
 _CANCELLED: Final = "CancelledError"
 LARGE_RESULT_BYTES: Final = 10 << 20
 """The platform refuses results above this with a 400 (or 413)."""
@@ -286,7 +286,8 @@ def result_lost(case: Case) -> Ruling | None:
         absence("no result was taken by the platform"),
         *((event(run, "the handler ended"),) if run and run.ended else ()),
     )
-    reading = Reading(cause, last, None, last.exception)
+    # With a status, the error is the status once more.
+    reading = Reading(cause, last, None, last.exception if status is None else None)
     return ruling("result_lost", sentence, reading, items, state="lost", final=True)
 
 

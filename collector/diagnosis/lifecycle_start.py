@@ -10,6 +10,7 @@ from collector.diagnosis.lifecycle_case import (
     LOG_CAPTURE,
     SETTLED_SECONDS,
     Case,
+    Reading,
     Ruling,
     because,
     claim_item,
@@ -56,9 +57,9 @@ def prestart_failed(case: Case) -> Ruling | None:
     failing = failed_start(case.attempt.worker)
     if failing is None or case.attempt.run is not None:
         return None
-    if failing.error_type == "CancelledError" and case.attempt.shutdown is not None:
-        return None  # a shutdown cancelled it: that is no failure of its own, and the request is stranded
     delivered, refused = case.attempt.delivered, refused_for_good(case)
+    if interrupted(failing, case.attempt.worker) and delivered is None:
+        return None  # a shutdown ended it: that is no failure of its own, and the request is stranded
     done = delivered or refused
     items = [*claim_item(case)]
     if delivered is not None:
@@ -68,6 +69,13 @@ def prestart_failed(case: Case) -> Ruling | None:
     when = case.after_claim(failing.last)
     final = done is not None or case.settled or case.since(failing.last) >= SETTLED_SECONDS
     return start_ruling(case.attempt.worker, failing, when, tuple(items), final=final)
+
+
+def interrupted(failing: Record, boot: BootEvidence) -> bool:
+    """Whether a shutdown of the worker ended the phase, not the phase itself."""
+    return failing.error_type == "PrestartInterrupted" or (
+        failing.error_type == "CancelledError" and bool(boot.shutdowns)
+    )
 
 
 def failed_start(boot: BootEvidence) -> Record | None:
@@ -101,11 +109,19 @@ def start_ruling(
         fallback=given("timeout", fault="model_config") if timed_out else None,
         own_limit=timed_out,
     )
-    if timed_out:
+    if interrupted(failing, boot):
+        reading = Reading(given("terminated_by_platform"), reading.record, reading.tail, reading.exception)
+        sentence = (
+            f"This request failed because the worker was told to shut down while {subject} was"
+            f" running,{when or ' before it was ready'}."
+        )
+    elif timed_out:
         sentence = _timeout_sentence(failing, subject, when, reading.cause.code, because("it", reading, ""))
     else:
         sentence = f"This request failed because {because(subject, reading, when)}."
     what = "ran out of its time bound" if timed_out else "failed"
+    if interrupted(failing, boot):
+        what = "was interrupted by the shutdown"
     record = hook if hook is not None and hook.failed else failing
     ran = f" after {duration(between(record.start, record.last))}" if record.ended else ""
     missing = () if reading.tail else (LOG_CAPTURE,)

@@ -31,21 +31,37 @@ _CODES: Final = {
     StopOutcome.LATE.value: "stop_late",
     StopOutcome.CLEANUP_FAILED.value: "stop_cleanup_failed",
 }
-_ENDED: Final = frozenset({"CancelledError"})
+_ENDED: Final = frozenset({"CancelledError", "GeneratorExit"})
 
 
 def stop_told(case: Case) -> Ruling | None:
-    """The worker said what became of the stop. The latest word counts: `ignored` may still become `late`."""
-    told = [stop for stop in case.attempt.stops if stop.text(Key.STOP_OUTCOME) in _CODES]
+    """The worker said what became of the stop.
+
+    After `ignored` one more word may come, which counts. After any other word it is over: the platform may repeat its
+    signal for a request that has left, which then is `late` and changes nothing.
+    """
+    told = [s for s in case.attempt.stops if s.text(Key.STOP_OUTCOME) in _CODES and not _after_completion(case, s)]
     if not told:
         return None
-    stop = max(told, key=lambda record: (record.last_ns, record.span_id))
+    told.sort(key=lambda record: (record.last_ns, record.span_id))
+    over = [stop for stop in told if stop.text(Key.STOP_OUTCOME) != StopOutcome.IGNORED]
+    stop = over[0] if over else told[-1]
     return _stopped(case, stop, _CODES[stop.text(Key.STOP_OUTCOME)], "certain", inferred=False)
+
+
+def _after_completion(case: Case, stop: Record) -> bool:
+    """Whether the signal came after the result, and the platform itself counts the request as completed."""
+    delivered = case.attempt.delivered
+    if delivered is None or stop.start_ns < delivered.last_ns:
+        return False
+    told = (*case.evidence.requests, *case.evidence.polls)
+    return any(record.text(Key.CALLER_STATUS).upper() == "COMPLETED" for record in told)
 
 
 def stop_pending(case: Case) -> Ruling | None:
     """The stop was signalled and the worker has not said what became of it: what the handler did tells."""
-    told = [stop for stop in case.attempt.stops if stop.text(Key.STOP_OUTCOME) != StopOutcome.UNKNOWN_JOB]
+    known = (*_CODES, StopOutcome.UNKNOWN_JOB.value)
+    told = [stop for stop in case.attempt.stops if stop.text(Key.STOP_OUTCOME) not in known]
     if not told:
         return None
     stop, run = told[0], case.attempt.run
@@ -192,6 +208,11 @@ def _sentence(case: Case, stop: Record, code: str, confidence: Confidence, *, on
     if code == "stop_ignored":
         how = f"runs on {later} later and still holds its slot" if on else f"ran on for {later}"
         return f"This request was cancelled, and its handler {possibly}ignored the stop: it {how}."
+    if code == "stop_late" and run is not None and run.ended and run.last_ns <= stop.start_ns:
+        return (
+            f"{signalled} too late: when the stop signal reached the worker at {clock(stop.start)}, the handler had"
+            f" already ended, {duration(between(run.last, stop.start))} before."
+        )
     if code == "stop_late":
         return (
             f"{signalled} too late: the stop signal of {clock(stop.start)} could not land before the handler had ended,"

@@ -319,6 +319,35 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
             h.death(4, code=0, jobs=[h.JOB]),
         ),
     ),
+    "told to shut down while prestart ran, and the request was failed": (
+        ("prestart_failed", "terminated_by_platform", "failed", True),
+        h.evidence(
+            h.claim(0),
+            h.prestart(
+                -5,
+                3,
+                error=(
+                    "PrestartInterrupted",
+                    "the worker was told to shut down (SIGTERM) while 'load_model' was running",
+                ),
+                attributes=LOAD,
+            ),
+            h.shutdown(2.9),
+            h.deliver(3.1, 3.2),
+        ),
+    ),
+    "the worker's loop failed with a claim in hand": (
+        ("stranded_claim", "handler_exception", "lost", True),
+        h.evidence(
+            h.claim(0),
+            h.worker_span(SpanName.SHUTDOWN, 1, 1.1, error=("ZeroDivisionError", "division by zero")),
+            h.death(2, code=1, jobs=[h.JOB]),
+        ),
+    ),
+    "stop that came after the handler's end": (
+        ("stop_late", "request_cancelled", "stopped", True),
+        h.evidence(h.claim(0), h.run(0.1, 6.1), h.stop(6.2, 6.2, "late"), h.deliver(6.1, 6.3)),
+    ),
     "claimed, then 50 s of silence": (
         ("stranded_claim", "unknown", "stalled", False),
         h.evidence(h.claim(0), now=50),

@@ -37,6 +37,14 @@ ORDER: dict[str, tuple[str, list[SpanRow]]] = {
         "stop_late",
         [*h.run(0.1, 20), h.stop(2, 12, "ignored"), h.stop(13, 20, "late")],
     ),
+    "a repeated stop for a request that has left changes nothing": (
+        "stopped",
+        [*h.run(0.1, 3, error=("CancelledError", "")), h.stop(2.9, 3, "stopped"), h.stop(8, 8, "late")],
+    ),
+    "a stop that the platform sent for a completed request changes nothing": (
+        "completed",
+        [*h.run(0.1, 3), h.deliver(3, 3.1), h.poll(4, "COMPLETED"), h.stop(5, 5, "late")],
+    ),
     "a stop that came after the result changes nothing": (
         "completed",
         [*h.run(0.1, 3), h.deliver(3, 3.1), h.stop(4, 4, "unknown_job")],
