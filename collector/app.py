@@ -35,6 +35,8 @@ FIRST_TRY_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Pauses between tries to reach the store; the last one repeats."""
 
+CANCEL_AGAIN_SECONDS: Final = 0.5
+
 OnStored = Callable[[str, Collection[str], Collection[tuple[str, str]]], None]
 """Called after spans are stored with tenant, job ids and (worker id, boot id) pairs. Must return at once."""
 BackgroundTask = Callable[[Database, Settings], Awaitable[None]]
@@ -203,12 +205,19 @@ def _life(parts: Parts, tasks: Sequence[BackgroundTask]) -> Callable[[FastAPI], 
             yield
         finally:
             await parts.writer.close()
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await _end(running)
             await parts.db.close()
 
     return lifespan
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel and wait. Cancelled again until they have ended: `asyncio.wait_for` before Python 3.12 can swallow one."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=CANCEL_AGAIN_SECONDS)
 
 
 async def _first_try(store: StoreState) -> None:

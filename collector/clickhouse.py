@@ -235,9 +235,16 @@ class Database:
 
         running = asyncio.get_running_loop().run_in_executor(pool, guarded)
         try:
-            return await asyncio.wait_for(running, seconds + WAIT_MARGIN_SECONDS)
-        except asyncio.TimeoutError:
-            raise StoreUnavailable(f"the store did not answer in {seconds:g} s") from None
+            # Not `wait_for`: before Python 3.12 it can swallow a cancellation that comes together with the result.
+            done, _ = await asyncio.wait({running}, timeout=seconds + WAIT_MARGIN_SECONDS)
+        finally:
+            if not running.done():
+                running.cancel()  # a call that waits for its thread is dropped, a running one ends by its own bound
+            elif not running.cancelled():
+                running.exception()  # seen, also where nobody asks any more
+        if not done:
+            raise StoreUnavailable(f"the store did not answer in {seconds:g} s")
+        return running.result()
 
     def _client(self) -> Client:
         if self._closed:

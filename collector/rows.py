@@ -60,11 +60,6 @@ class SpanRow:
     scope: str = ""
 
 
-def json_text(value: object) -> str:
-    """A value as the JSON text that a column holds. 64-bit integers stay exact, non-ASCII stays readable."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
-
-
 def _plain(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
@@ -73,6 +68,15 @@ def _plain(value: object) -> object:
     if isinstance(value, (set, frozenset)):
         return sorted(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode
+"""Made once: `json.dumps` with these arguments would make an encoder for each call."""
+
+
+def json_text(value: object) -> str:
+    """A value as the JSON text that a column holds. 64-bit integers stay exact, non-ASCII stays readable."""
+    return _encode(value)
 
 
 def span_row(record: Mapping[str, Any]) -> SpanRow:
