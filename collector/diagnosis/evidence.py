@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -504,28 +505,26 @@ def _by_boot(own: Sequence[Record], workers: dict[str, BootKey]) -> dict[BootKey
 
 
 def _split(records: Sequence[Record]) -> list[list[Record]]:
-    """Records of one boot cut where the job was claimed again after a terminal state."""
-    claims = [r for r in records if r.name == SpanName.JOB_CLAIMED]
+    """Records of one boot (in the order of time) cut where the job was claimed again after a terminal state."""
+    ends = sorted(r.last_ns for r in records if _terminal(r))
     starts: list[Record] = []
-    for claim in claims:
-        if not starts or _terminal_between(records, starts[-1], claim):
+    for claim in (r for r in records if r.name == SpanName.JOB_CLAIMED):
+        if not starts or _any_between(ends, starts[-1].start_ns, claim.start_ns):
             starts.append(claim)
     if len(starts) < 2:
         return [list(records)]
     parts: list[list[Record]] = [[] for _ in starts]
+    times = [claim.start_ns for claim in starts]
     traces = {claim.trace_id: index for index, claim in enumerate(starts) if claim.trace_id}
     shared = len(traces) < len(starts)  # all attempts in one trace: only time can tell
     for record in records:
-        by_time = max((i for i, claim in enumerate(starts) if claim.start_ns <= record.start_ns), default=0)
+        by_time = max(bisect_right(times, record.start_ns) - 1, 0)
         parts[by_time if shared else traces.get(record.trace_id, by_time)].append(record)
     return parts
 
 
-def _terminal_between(records: Sequence[Record], earlier: Record, later: Record) -> bool:
-    return any(
-        _terminal(r) and earlier.start_ns <= r.last_ns <= later.start_ns and r.start_ns <= later.start_ns
-        for r in records
-    )
+def _any_between(ordered: Sequence[int], low: int, high: int) -> bool:
+    return bisect_left(ordered, low) < bisect_right(ordered, high)
 
 
 def _terminal(record: Record) -> bool:

@@ -498,15 +498,20 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
 }
 
 
+def own_words(text: str) -> str:
+    head, found, _ = text.partition("no cause: ")
+    return head + found + "…" if found else text
+
+
 def shown(answer: Answer) -> str:
-    """A verdict in full, as text."""
+    """A verdict in full, as text; what the causes say of themselves is tested with the causes."""
     v = answer.verdict
     final = "final" if answer.final else "open"
     head = f"{v.code} / {v.cause} · {answer.state}, {final} · {v.confidence} · fault {v.fault} · retry {v.retry}"
     lines = [head + (" · inferred" if v.inferred else "") + (f" · {v.queue_reason}" if v.queue_reason else "")]
     lines.append(v.sentence)
-    lines += [f"  {i.source} {i.what}{f' {i.line}' if i.line else ''}: {i.text}" for i in v.evidence]
-    lines += [f"  do: {text}" for text in v.advice]
+    lines += [f"  {i.source} {i.what}{f' {i.line}' if i.line else ''}: {own_words(i.text)}" for i in v.evidence]
+    lines += [f"  do: {text}" for text in v.advice if text in VERDICTS[v.code].advice]
     lines += [f"  missing: {item.what}: {item.how}" for item in v.missing]
     return "\n".join(lines)
 
