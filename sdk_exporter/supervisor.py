@@ -29,6 +29,8 @@ CLAIM_TO_FAIL_SECONDS: Final = 10.0
 """After a failure with nothing in hand: how long one request may still be claimed, so that it hears the reason."""
 FAIL_REQUESTS_SECONDS: Final = 15.0
 """Most time for handing in the failures: three tries of the SDK and their pauses take about 5 s."""
+LOOP_ANSWER_SECONDS: Final = 1.0
+"""A loop that does not come to a callback in this time is taken for blocked."""
 IN_HAND_LOOK_SECONDS: Final = 0.05
 EXIT_FAILED: Final = 1
 EXIT_SHUTDOWN: Final = 0
@@ -161,12 +163,16 @@ class Supervisor:
         loop: asyncio.AbstractEventLoop,
         in_hand: Callable[[], Sequence[str]],
         fail: Callable[[str, dict[str, str]], Coroutine[Any, Any, None]],
+        claim: Callable[[], Coroutine[Any, Any, None]],
         at_exit: Callable[[Failure], None],
         is_claiming: Callable[[], bool],
     ) -> None:
-        """`fail` hands in the failure of one request id; `at_exit` tells what is left before the process is gone."""
+        """`fail` hands in the failure of one request id, `claim` takes one if there is one (both on a loop of the
+        supervisor's own); `at_exit` tells what is left before the process is gone.
+        """
         self._phases, self._loop = phases, loop
-        self._in_hand, self._fail, self._at_exit, self._is_claiming = in_hand, fail, at_exit, is_claiming
+        self._in_hand, self._fail, self._claim = in_hand, fail, claim
+        self._at_exit, self._is_claiming = at_exit, is_claiming
         # A SimpleQueue may be put into from a signal handler.
         self._messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._task: asyncio.Task[None] | None = None
@@ -300,10 +306,21 @@ class Supervisor:
             os._exit(EXIT_SHUTDOWN if failure.is_shutdown else EXIT_FAILED)
 
     def _wait_for_a_request(self) -> None:
-        """The SDK goes on claiming meanwhile; the first request that comes hears why."""
+        """The SDK goes on claiming meanwhile, unless its loop is blocked; the first request that comes hears why."""
         deadline = time.monotonic() + CLAIM_TO_FAIL_SECONDS
+        if not self._in_hand() and self._is_claiming() and self._is_loop_blocked():
+            left = deadline - time.monotonic()
+            try:
+                asyncio.run(asyncio.wait_for(self._claim(), left))
+            except asyncio.TimeoutError:
+                return
         while not self._in_hand() and self._is_claiming() and time.monotonic() < deadline:
             time.sleep(IN_HAND_LOOK_SECONDS)
+
+    def _is_loop_blocked(self) -> bool:
+        answered = threading.Event()
+        self._loop.call_soon_threadsafe(answered.set)
+        return not answered.wait(LOOP_ANSWER_SECONDS)
 
     async def _fail_all(self, failure: Failure) -> None:
         """All requests in hand, and those that are claimed while they are told."""

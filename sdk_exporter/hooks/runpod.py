@@ -519,6 +519,7 @@ def _supervise(scaler: Any) -> None:
         loop=asyncio.get_running_loop(),
         in_hand=ledger.ids,
         fail=_fail_request,
+        claim=_claim_one,
         at_exit=_prestart_exit,
         is_claiming=scaler.is_alive,
     )
@@ -537,6 +538,13 @@ async def _fail_request(job_id: str, payload: dict[str, str]) -> None:
         if gated is not None:
             gated.end("error", attributes={Key.ERROR_TYPE: payload["error_type"]})
         ledger.release(attempt, "prestart_failed")
+
+
+async def _claim_one() -> None:
+    """One poll of the SDK's own; what it brings is then in hand."""
+    scale = importlib.import_module("runpod.serverless.modules.rp_scale")
+    async with scale.AsyncClientSession() as session:
+        await scale.get_job(session, 1)
 
 
 @never_raise
@@ -607,6 +615,7 @@ async def _prestart_first() -> None:
         loop=asyncio.get_running_loop(),
         in_hand=list,
         fail=_fail_request,
+        claim=_claim_one,
         at_exit=_prestart_exit,
         is_claiming=lambda: False,
     )

@@ -1,0 +1,297 @@
+"""Supervised prestart on an SDK that has none: order, gate, bound, and what is told to whom when it fails."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from observed_worker import ObservedWorker, observed_worker, spans, story
+
+from collector.demo.platform import Platform
+
+START = """
+def handler(job):
+    return {"ready": ready}
+
+ready = []
+"""
+
+
+def worker_code(hooks: str, config: str = "") -> str:
+    return (
+        "import asyncio, threading, time\nimport runpod\n"
+        + START
+        + hooks
+        + f'\nrunpod.serverless.start({{"handler": handler, {config}}})\n'
+    )
+
+
+def failure(platform: Platform, job_id: str) -> dict[str, Any]:
+    """The error that the caller of the job reads."""
+    assert platform.jobs[job_id].status == "FAILED"
+    return dict(json.loads(platform.jobs[job_id].error))
+
+
+def parsed(record: dict[str, Any]) -> tuple[str, dict[str, Any], dict[str, str]]:
+    attributes = {key.removeprefix("stallscope."): value for key, value in record["a"].items()}
+    return record["s"], attributes, record.get("x", {})
+
+
+async def failed_worker(worker: ObservedWorker, *ids: str) -> None:
+    """The worker has failed the requests and ended with 1, and its heartbeat with it."""
+    assert await worker.exit_code() == 1
+    assert [r["o"] for r in worker.records() if r["k"] == "release"] == ["prestart_failed"] * len(ids)
+    assert {r["j"] for r in worker.records() if r["k"] == "release"} == set(ids)
+
+
+async def test_hooks_run_in_order_and_requests_wait_for_them(platform: Platform, tmp_path: Path) -> None:
+    code = worker_code(
+        """
+import sdk_exporter
+
+@sdk_exporter.prestart
+def first():
+    go.wait()
+    ready.append("first")
+
+@sdk_exporter.prestart(timeout=60)
+async def second():
+    await asyncio.sleep(0)
+    ready.append("second")
+
+@sdk_exporter.prestart
+def third():
+    ready.append(threading.current_thread() is not threading.main_thread())
+
+go = threading.Event()
+def watch():
+    import pathlib
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+    go.set()
+threading.Thread(target=watch, daemon=True).start()
+"""
+    )
+    async with observed_worker(platform, tmp_path, code) as worker:
+        job_id = await worker.submit(number=1)
+        await worker.wait_span("job.gated", kind="start")
+        assert not spans(worker, "job.run")
+        (worker.directory / "go").touch()
+        job = await platform.wait_status(job_id)
+        assert (job.status, job.output) == ("COMPLETED", {"ready": ["first", "second", True]})
+        await worker.wait_for(lambda records: any(r["k"] == "release" for r in records), "release")
+        assert await worker.terminate() == 0
+
+        whole: dict[str, Any] = {"prestart.kind": "hook", "prestart.timeout_seconds": "seconds"}
+
+        def hook(number: int, name: str) -> list[dict[str, Any]]:
+            label = "prestart.hook" if number == 1 else f"prestart.hook#{number}"
+            about = {"prestart.hook": name, "prestart.kind": "hook"}
+            return [
+                {"k": "start", "id": label, "pa": "prestart", "a": about},
+                {"k": "end", "id": label, "pa": "prestart", "a": about, "s": "ok"},
+            ]
+
+        assert story(worker, names=["prestart", "prestart.hook"]) == [
+            {"k": "start", "id": "prestart", "pa": "worker.boot", "a": whole},
+            *hook(1, "first"),
+            *hook(2, "second"),
+            *hook(3, "third"),
+            {"k": "end", "id": "prestart", "pa": "worker.boot", "a": whole, "s": "ok"},
+        ]
+        gated = [r for r in story(worker, job_id=job_id) if r.get("id") == "job.gated"]
+        assert gated == [
+            {"k": "start", "id": "job.gated", "pa": "job.claimed", "j": "A", "a": {}},
+            {"k": "end", "id": "job.gated", "pa": "job.claimed", "j": "A", "a": {}, "s": "ok"},
+        ]
+
+
+async def test_a_hook_out_of_gpu_memory_fails_the_request_in_hand_with_its_reason(
+    platform: Platform, tmp_path: Path
+) -> None:
+    code = worker_code(
+        """
+import sdk_exporter
+import pathlib
+
+@sdk_exporter.prestart
+def load_model():
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+    raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+@sdk_exporter.prestart
+def never():
+    raise AssertionError("not after a failure")
+"""
+    )
+    async with observed_worker(platform, tmp_path, code) as worker:
+        job_id = await worker.submit(number=1)
+        await worker.wait_span("job.gated", kind="start")
+        (worker.directory / "go").touch()
+        await failed_worker(worker, job_id)
+        told = failure(platform, job_id)
+        stack = told.pop("error_traceback")
+        assert told == {
+            "event": "prestart_failed",
+            "error_type": "RuntimeError",
+            "error_message": "CUDA out of memory. Tried to allocate 20.00 MiB",
+            "hook": "load_model",
+        }
+        assert stack.endswith('MiB")\nRuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB\n')
+        assert "sdk_exporter" not in stack
+        exception = {"type": "RuntimeError", "message": told["error_message"], "stacktrace": stack}
+        about = {"prestart.kind": "hook", "error.type": "RuntimeError", "prestart.hook": "load_model"}
+        assert [parsed(record) for record in spans(worker, "prestart")] == [("error", about, exception)]
+        assert [parsed(record) for record in spans(worker, "prestart.hook")] == [("error", about, exception)]
+        gated, delivered = spans(worker, "job.gated")[0], spans(worker, "job.deliver")[0]
+        assert (gated["s"], delivered["s"], gated["j"], delivered["j"]) == ("error", "ok", job_id, job_id)
+        # The reason is in the worker's log as well, before the exit.
+        assert "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB" in worker.output()
+        # Nothing pings for the dead worker.
+        pings = len(platform.find_events("ping", worker=worker.name))
+        with pytest.raises(TimeoutError):
+            await platform.wait_event("ping", worker=worker.name, count=pings + 1, seconds=3.0)
+
+
+HANGING = """
+import sdk_exporter
+
+@sdk_exporter.prestart
+def quick():
+    pass
+
+@sdk_exporter.prestart
+{define}
+"""
+
+HANGS = {
+    "sync": "def stuck():\n    threading.Event().wait()",
+    "async": "async def stuck():\n    await asyncio.Event().wait()",
+    "async that ignores its cancellation": (
+        "async def stuck():\n    while True:\n        try:\n            await asyncio.Event().wait()\n"
+        "        except asyncio.CancelledError:\n            pass"
+    ),
+    "async that blocks the loop": "async def stuck():\n    threading.Event().wait()",
+}
+
+
+@pytest.mark.parametrize("define", HANGS.values(), ids=HANGS.keys())
+async def test_the_phase_is_bounded_whatever_the_hook_does(platform: Platform, tmp_path: Path, define: str) -> None:
+    code = worker_code(HANGING.format(define=define), '"prestart_timeout": 1.5')
+    async with observed_worker(platform, tmp_path, code) as worker:
+        job_id = await worker.submit(number=1)
+        await failed_worker(worker, job_id)
+        told = failure(platform, job_id)
+        assert (told["event"], told["error_type"], told["hook"], told["error_message"]) == (
+            "prestart_failed",
+            "PrestartTimeout",
+            "stuck",
+            "prestart exceeded its timeout of 1.5 s while hook 'stuck' was running",
+        )
+        (phase,) = spans(worker, "prestart")
+        about = {"prestart.kind": "hook", "prestart.timeout_seconds": 1.5, "prestart.hook": "stuck"}
+        status, attributes, exception = parsed(phase)
+        assert (status, attributes) == ("error", {**about, "error.type": "PrestartTimeout"})
+        assert exception["message"] == told["error_message"]
+        assert (phase["t"] - phase["t0"]) / 1e9 >= 1.5
+
+
+async def test_a_bound_of_zero_is_a_bound_and_a_users_own_timeout_is_not_ours(
+    platform: Platform, tmp_path: Path
+) -> None:
+    zero = worker_code("def load():\n    pass", '"initializer": load, "init_timeout": 0')
+    own = worker_code("def load():\n    raise TimeoutError('hub is slow')", '"initializer": load')
+    async with observed_worker(platform, tmp_path, zero) as at_once, observed_worker(platform, tmp_path, own) as users:
+        first, second = await at_once.submit(number=1), await users.submit(number=2)
+        await failed_worker(at_once, first)
+        await failed_worker(users, second)
+        told = failure(platform, first)
+        assert (told["event"], told["error_type"], told["hook"]) == ("init_failed", "InitializerTimeout", "load")
+        assert told["error_message"] == "initializer 'load' exceeded init_timeout of 0 s"
+        told = failure(platform, second)
+        assert (told["event"], told["error_type"], told["error_message"]) == (
+            "init_failed",
+            "TimeoutError",
+            "hub is slow",
+        )
+        (phase,) = spans(users, "prestart")
+        assert parsed(phase)[1] == {
+            "prestart.kind": "initializer",
+            "error.type": "TimeoutError",
+            "prestart.hook": "load",
+        }
+
+
+async def test_an_initializer_that_fails_at_once_with_nothing_in_hand_fails_one_request(
+    platform: Platform, tmp_path: Path
+) -> None:
+    code = worker_code("async def load():\n    raise ImportError('no module')", '"initializer": load')
+    async with observed_worker(platform, tmp_path, code) as worker:
+        await worker.wait_span("prestart")
+        assert not any(record["k"] == "hand" for record in worker.records())
+        job_id = await worker.submit(number=1)
+        await failed_worker(worker, job_id)
+        assert failure(platform, job_id)["error_message"] == "no module"
+
+
+async def test_without_any_request_a_failed_worker_leaves_after_ten_seconds(platform: Platform, tmp_path: Path) -> None:
+    code = worker_code("async def load():\n    raise ImportError('no module')", '"initializer": load')
+    async with observed_worker(platform, tmp_path, code) as worker:
+        await worker.wait_span("prestart")
+        began = time.monotonic()
+        await failed_worker(worker)
+        assert time.monotonic() - began < 60
+
+
+async def test_all_requests_in_hand_fail_when_the_initializer_does(platform: Platform, tmp_path: Path) -> None:
+    code = worker_code(
+        """
+import pathlib
+def load():
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+    raise RuntimeError("weights are corrupt")
+""",
+        '"initializer": load, "concurrency_modifier": lambda now: 3',
+    )
+    async with observed_worker(platform, tmp_path, code) as worker:
+        ids = [await worker.submit(number=number) for number in range(3)]
+        await worker.wait_span("job.claimed", kind="point", count=3)
+        (worker.directory / "go").touch()
+        await failed_worker(worker, *ids)
+        assert [failure(platform, job_id)["error_message"] for job_id in ids] == ["weights are corrupt"] * 3
+
+
+async def test_a_shutdown_during_prestart_fails_the_request_in_hand(platform: Platform, tmp_path: Path) -> None:
+    code = worker_code(
+        "import sdk_exporter\n@sdk_exporter.prestart\ndef load_model():\n    threading.Event().wait()",
+    )
+    async with observed_worker(platform, tmp_path, code) as worker:
+        job_id = await worker.submit(number=1)
+        await worker.wait_span("job.gated", kind="start")
+        assert await worker.terminate() == 0
+        told = failure(platform, job_id)
+        assert (told["event"], told["error_type"], told["hook"]) == (
+            "prestart_failed",
+            "PrestartInterrupted",
+            "load_model",
+        )
+        (shutdown,) = story(worker, names=["worker.shutdown"])[1:]
+        assert shutdown["a"] == {"shutdown.signal": "SIGTERM", "shutdown.jobs_in_hand": []}
+
+
+async def test_hooks_run_without_instrument_and_with_telemetry_off(platform: Platform, tmp_path: Path) -> None:
+    hook = "import sdk_exporter\n@sdk_exporter.prestart\ndef load_model():\n    ready.append('loaded')"
+    off = {"OTEL_SDK_DISABLED": "true"}
+    async with (
+        observed_worker(platform, tmp_path, worker_code(hook), instrumented=False) as alone,
+        observed_worker(platform, tmp_path, worker_code(hook), environ=off) as disabled,
+    ):
+        for worker in (alone, disabled):
+            job_id = await worker.finish(number=1)
+            assert platform.jobs[job_id].output == {"ready": ["loaded"]}
+            assert worker.records() == []
