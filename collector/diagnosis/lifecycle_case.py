@@ -25,7 +25,16 @@ from collector.diagnosis.answer import (
 from collector.diagnosis.causes import find_cause
 from collector.diagnosis.clues import Cause, CluePhase, Clues, ExceptionClue
 from collector.diagnosis.evidence import AttemptEvidence, Evidence, Record, accepted, moment
-from collector.diagnosis.lifecycle_words import between, duration, name, one_line, raised, signal_name, signal_number
+from collector.diagnosis.lifecycle_words import (
+    between,
+    duration,
+    flat,
+    name,
+    one_line,
+    raised,
+    signal_name,
+    signal_number,
+)
 from collector.diagnosis.verdicts import CAUSES, VERDICTS, doc_of
 from sdk_exporter.contract import Key
 
@@ -44,6 +53,8 @@ LAUNCHER: Final = Missing(
     "python -m sdk_exporter -- python handler.py",
 )
 
+EXCEPTION_BYTES: Final = 1024
+"""Most bytes of an exception's message in the evidence; the raw span has all of it."""
 SIGKILL: Final = 9
 SIGTERM: Final = 15
 
@@ -316,8 +327,8 @@ def _read_items(reading: Reading) -> tuple[EvidenceItem, ...]:
 
 
 def exception_text(exception: ExceptionClue) -> str:
-    """`Type: message`, on one line."""
-    return ": ".join(part for part in (one_line(exception.type), one_line(exception.message, 1024)) if part)
+    """`Type: message`, the whole message on one line: its first line is often only the status."""
+    return ": ".join(part for part in (one_line(exception.type), flat(exception.message, EXCEPTION_BYTES)) if part)
 
 
 def _unread(code: str, reading: Reading) -> tuple[EvidenceItem, ...]:

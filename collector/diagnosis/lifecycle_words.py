@@ -29,6 +29,11 @@ def one_line(text: str, limit_bytes: int = MESSAGE_BYTES) -> str:
     return clip(_CONTROL.sub(" ", first).strip(), limit_bytes)
 
 
+def flat(text: str, limit_bytes: int) -> str:
+    """All lines of `text` as one, bounded."""
+    return clip(" ".join(_CONTROL.sub(" ", text).split()), limit_bytes)
+
+
 def duration(seconds: float) -> str:
     """Seconds in plain words: `12 ms`, `3.1 s`, `45 s`, `2 min 5 s`, `1 h 3 min`."""
     seconds = abs(seconds)
