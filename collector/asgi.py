@@ -7,8 +7,8 @@ from typing import Final
 
 from fastapi import APIRouter, FastAPI
 
+from dashboard import routes as pages
 from dashboard.pages.errors import error_page
-from dashboard.routes import router as pages
 
 from . import api, health, ingest, metrics
 from .app import create_app
@@ -23,7 +23,7 @@ def server(settings: Settings) -> FastAPI:
     digest = Digest()
     return create_app(
         settings,
-        [*EVERYWHERE, ingest.router, api.router, pages],
+        [*EVERYWHERE, ingest.router, api.router, pages.router],
         on_stored=digest.touched,
         tasks=[digest.keep_digesting],
         error_page=error_page,
@@ -31,16 +31,11 @@ def server(settings: Settings) -> FastAPI:
 
 
 def collector_only(settings: Settings) -> FastAPI:
-    """Takes spans in and works out verdicts; no pages."""
+    """Takes spans in and works out verdicts. Writes to the store; no pages and no API."""
     digest = Digest()
-    return create_app(
-        settings,
-        [*EVERYWHERE, ingest.router, api.router],
-        on_stored=digest.touched,
-        tasks=[digest.keep_digesting],
-    )
+    return create_app(settings, [*EVERYWHERE, ingest.router], on_stored=digest.touched, tasks=[digest.keep_digesting])
 
 
 def dashboard_only(settings: Settings) -> FastAPI:
-    """Pages and API over a store that others fill."""
-    return create_app(settings, [*EVERYWHERE, api.router, pages], error_page=error_page)
+    """Pages and API over a store that collectors fill. Only reads from it."""
+    return create_app(settings, [*EVERYWHERE, api.router, pages.router], error_page=error_page)

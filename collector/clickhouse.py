@@ -338,7 +338,7 @@ def _cells(values: list[Any], column_type: ClickHouseType) -> list[Any]:
         return values
     texts: dict[int, str] = {}  # rows of one batch share their resource: written out once
     return [
-        value if type(value) is str else texts.get(id(value)) or texts.setdefault(id(value), json_text(value))
+        value if isinstance(value, str) else texts.get(id(value)) or texts.setdefault(id(value), json_text(value))
         for value in values
     ]
 

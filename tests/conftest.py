@@ -7,22 +7,22 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import clickhouse_connect
+import httpx
 import pytest
 from clickhouse_server import ClickHouseServer, find_library
+from fastapi import FastAPI
 from pydantic import SecretStr
 
-if TYPE_CHECKING:
-    import httpx
-    from fastapi import FastAPI
-
-    from collector.clickhouse import Database
-    from collector.settings import Settings
+from collector import migrate
+from collector.clickhouse import Database
+from collector.settings import Settings
 
 PASSWORD = "only-for-tests"
 PATIENCE_SECONDS = 60
@@ -56,8 +56,6 @@ def embedded_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     A handle is kept open for the session, so that the engine is started once and not for every test.
     """
     pytest.importorskip("chdb", reason="no embedded engine: pip install chdb-core", exc_type=ImportError)
-    import clickhouse_connect  # after the check above: without the engine only this fixture is missing
-
     path = tmp_path_factory.mktemp("embedded") / "store"
     handle = clickhouse_connect.get_client(interface="chdb", path=str(path))
     yield path
@@ -88,16 +86,12 @@ def database_url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def settings(database_url: str) -> Settings:
     """Settings with a store of their own and no tokens."""
-    from collector.settings import Settings  # tests of the worker's side run where no server package is installed
-
     return Settings(database_url=SecretStr(database_url))
 
 
 @pytest.fixture
 async def empty_db(settings: Settings) -> AsyncIterator[Database]:
     """A database without tables."""
-    from collector.clickhouse import Database  # as above
-
     db = await Database.open(settings)
     yield db
     await db.command("DROP DATABASE IF EXISTS {name:Identifier}", {"name": db.target.database})
@@ -107,20 +101,13 @@ async def empty_db(settings: Settings) -> AsyncIterator[Database]:
 @pytest.fixture
 async def db(empty_db: Database, settings: Settings) -> Database:
     """A database with all tables."""
-    from collector import migrate  # as above
-
     await migrate.apply(empty_db, retention_days=settings.retention_days)
     return empty_db
-
-
-Serve = Callable[..., "AbstractAsyncContextManager[httpx.AsyncClient]"]
 
 
 @asynccontextmanager
 async def served(app: FastAPI, **client: Any) -> AsyncIterator[httpx.AsyncClient]:
     """A client of `app`, which runs in this process with its life around it."""
-    import httpx  # as above
-
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(
@@ -133,7 +120,7 @@ async def served(app: FastAPI, **client: Any) -> AsyncIterator[httpx.AsyncClient
 @pytest.fixture
 async def server(db: Database, settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the whole application, on a store of its own that `db` reads too."""
-    from collector import asgi  # as above
+    from collector import asgi  # brings every page and rule: only for the tests that want the whole
 
     async with served(asgi.server(settings)) as client:
         yield client

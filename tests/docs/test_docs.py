@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from enum import Enum
@@ -37,7 +38,7 @@ def test_the_described_default_is_the_default(name: str) -> None:
     if hasattr(default, "get_secret_value"):
         assert "| none |" in row
     else:
-        assert float(row.split("|")[2].strip(" `")) == default
+        assert json.loads(row.split("|")[2].strip(" `")) == default
 
 
 def error_classes() -> Iterator[type[errors.StallscopeError]]:
