@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from collector.diagnosis.answer import Confidence, Fault, Missing, Retry
 from collector.diagnosis.clues import Cause, Clues
 from collector.diagnosis.exits import Exit, read_exit
-from collector.diagnosis.outcomes import has_complaint, is_fatal, is_soft, is_wrapper, last_done, last_success
-from collector.diagnosis.reading import Reading, Statement, read
-from collector.diagnosis.rules import DETAILS, RULE_OF, SIGNALS
+from collector.diagnosis.outcomes import Outcome, has_complaint, is_wrapper, read_outcome
+from collector.diagnosis.reading import Reading, read
+from collector.diagnosis.rules import DETAILS, INDEX, RULE_OF, SIGNALS
 from collector.diagnosis.rules.match import Hit, hits_of
 from collector.diagnosis.rules.shape import Rule, Tier, fill
 
@@ -46,15 +46,27 @@ class _Found:
 def find_cause(clues: Clues) -> Cause:
     """The cause of a failure. Pure and deterministic; takes time in proportion to the text."""
     reading = read(clues.text, _record(clues))
-    hits = hits_of(reading, SIGNALS, clues.phase)
-    ended = read_exit(clues)
-    if _went_well(reading, hits, clues, ended):
-        return _no_failure(reading)
-    found = _decide(reading, hits, clues, ended)
-    return _unknown(reading, clues, ended) if found is None else _worded(reading, found)
+    hits = hits_of(reading, SIGNALS, INDEX.worth(reading.blob), clues.phase)
+    told = _Told(clues, reading, read_outcome(reading), tuple(hits), read_exit(clues))
+    if _went_well(told):
+        return _no_failure()
+    found = _decide(told)
+    return _unknown(told) if found is None else _worded(reading, found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """All that a decision rests on."""
+
+    clues: Clues
+    reading: Reading
+    outcome: Outcome
+    hits: tuple[Hit, ...]
+    ended: Exit | None
 
 
 def _record(clues: Clues) -> str:
+    """The exception record as text, its last line last."""
     if clues.exception is None:
         return ""
     last = f"{clues.exception.type}: {clues.exception.message}" if clues.exception.type else clues.exception.message
@@ -65,38 +77,65 @@ def _record(clues: Clues) -> str:
 # --- deciding ----------------------------------------------------------------------------------------------------
 
 
-def _decide(reading: Reading, hits: Sequence[Hit], clues: Clues, ended: Exit | None) -> _Found | None:
-    best = _best(reading, hits)
+def _decide(told: _Told) -> _Found | None:
+    above = _survived(told)
+    hits = [hit for hit in told.hits if hit.index > above or _outlasts(hit)]
+    best = max(hits, key=lambda hit: (hit.tier, -hit.index), default=None)
     if best is not None and best.tier == Tier.HARDWARE:
-        return _of_hit(reading, hits, best)
-    if ended is not None and ended.decisive:
-        return _of_exit(hits, ended)
-    raised = _exceptions(reading)
-    if best is not None and best.tier > Tier.CRASH:
-        return _of_hit(reading, hits, best)
-    if raised and (best is None or raised[0] < best.index):
-        return _of_exception(reading, raised)
-    if best is not None:
-        return _of_hit(reading, hits, best)
-    return None if ended is None else _of_exit(hits, ended)
+        return _of_hit(told, best)
+    if told.ended is not None and told.ended.decisive:
+        return _of_exit(told, told.ended)
+    raised = _exceptions(told, above)
+    if best is not None and not _raised_before(told, raised, best):
+        return _of_hit(told, best)
+    if raised:
+        return _of_exception(told, raised)
+    return None if told.ended is None else _of_exit(told, told.ended)
 
 
-def _best(reading: Reading, hits: Sequence[Hit]) -> Hit | None:
-    return max(hits, key=lambda hit: (hit.tier, -hit.index), default=None)
+def _outlasts(hit: Hit) -> bool:
+    """Whether a server that came up afterwards proves nothing: a broken card, a driver that is only warned about."""
+    return hit.tier == Tier.HARDWARE or hit.rule.code == "gpu_driver_mismatch"
 
 
-def _of_hit(reading: Reading, hits: Sequence[Hit], best: Hit) -> _Found:
+def _survived(told: _Told) -> int:
+    """Where a server came up and something failed only later: what stands above did not stop it. -1 where not."""
+    up = max(told.outcome.up, default=-1)
+    if up < 0:
+        return -1
+    later = any(hit.index > up and hit.tier >= Tier.HINT for hit in told.hits)
+    return up if later or _exceptions(told, up) else -1
+
+
+def _raised_before(told: _Told, raised: Sequence[int], best: Hit) -> bool:
+    """Whether an exception that nothing explains stands before a mere hint or crash that is no part of its story."""
+    if best.tier > Tier.HINT or not raised or raised[0] >= best.index:
+        return False
+    if best.tier == Tier.CRASH:
+        return True
+    statements = told.reading.statements
+    chains = {statements[hit.index].chain for hit in told.hits} | {statements[best.index].chain}
+    return statements[raised[0]].chain not in chains and all(hit.index > raised[0] for hit in told.hits)
+
+
+def _of_hit(told: _Told, best: Hit) -> _Found:
     signal = best.found.signal
-    index = _shown(reading, best)
     return _Found(
-        best.rule, _confidence(reading, hits, best), index, best.values, signal.says, signal.fault, signal.retry, signal.advice
+        best.rule,
+        _confidence(told, best),
+        _shown(told.reading, best),
+        best.values,
+        signal.says,
+        signal.fault,
+        signal.retry,
+        signal.advice,
     )
 
 
 def _shown(reading: Reading, best: Hit) -> int:
     """The statement to quote: an exception's own line rather than one that repeats its message."""
     lead = best.found.lead
-    if lead is not None:
+    if lead is not None and not lead.search(reading.statements[best.index].text):
         for index in range(max(0, best.index - 3), best.index):
             if lead.search(reading.statements[index].text):
                 return index
@@ -109,73 +148,74 @@ def _shown(reading: Reading, best: Hit) -> int:
     return best.index
 
 
-def _confidence(reading: Reading, hits: Sequence[Hit], best: Hit) -> Confidence:
-    said = reading.statements[best.index]
+def _confidence(told: _Told, best: Hit) -> Confidence:
+    said = told.reading.statements[best.index]
     confidence: Confidence = best.strength
-    rivals = [hit for hit in hits if hit.tier == best.tier and hit.rule is not best.rule]
+    rivals = (hit for hit in told.hits if hit.tier == best.tier and hit.rule is not best.rule)
     if any(abs(hit.index - best.index) > 1 for hit in rivals):
         confidence = _WEAKER[confidence]
-    if said.level in ("debug", "info", "warning") and not said.exception and not _failed_later(reading, best.index):
+    if said.level in ("debug", "info", "warning") and not said.exception and not _failed_later(told, best.index):
         confidence = _WEAKER[confidence]
     return confidence
 
 
-def _failed_later(reading: Reading, index: int) -> bool:
-    return any(is_fatal(said) or said.exception or said.level == "error" for said in reading.statements[index + 1 :])
+def _failed_later(told: _Told, index: int) -> bool:
+    if any(fatal > index for fatal in told.outcome.fatal):
+        return True
+    return any(said.exception or said.level == "error" for said in told.reading.statements[index + 1 :])
 
 
-def _exceptions(reading: Reading) -> list[int]:
+def _exceptions(told: _Told, above: int) -> list[int]:
     """Exceptions that nothing explains, as indices: no wrappers, nothing harmless, nothing the program went on from."""
     return [
         index
-        for index, said in enumerate(reading.statements)
-        if said.exception and not said.harmless and not is_wrapper(said) and not _shrugged(reading, index)
+        for index, said in enumerate(told.reading.statements)
+        if index > above
+        and said.exception
+        and not said.harmless
+        and not is_wrapper(said)
+        and not (said.level in ("debug", "info", "warning") and told.outcome.is_soft(index))
     ]
 
 
-def _shrugged(reading: Reading, index: int) -> bool:
-    said = reading.statements[index]
-    return said.level in ("debug", "info", "warning") and is_soft(reading, index)
-
-
-def _of_exception(reading: Reading, raised: Sequence[int]) -> _Found:
-    said = reading.statements[raised[0]]
-    different = {(reading.statements[index].exception, reading.statements[index].message) for index in raised}
+def _of_exception(told: _Told, raised: Sequence[int]) -> _Found:
+    statements = told.reading.statements
+    said = statements[raised[0]]
+    different = {(statements[index].exception, statements[index].message) for index in raised}
     inside = said.traceback >= 0 or said.line == 0
-    confidence: Confidence = "likely" if len(different) == 1 and inside else "possible"
+    starting = told.clues.phase in ("boot", "prestart")
     values = {"type": said.exception.rsplit(".", 1)[-1], "message": said.message.split("\n")[0]}
+    confidence: Confidence = "likely" if len(different) == 1 and inside and not starting else "possible"
     return _Found(RULE_OF["handler_exception"], confidence, raised[0], values)
 
 
-def _of_exit(hits: Sequence[Hit], ended: Exit) -> _Found:
+def _of_exit(told: _Told, ended: Exit) -> _Found:
     rule = RULE_OF[ended.code]
-    told = next((hit for hit in hits if hit.rule is rule), None)
-    return _Found(rule, ended.confidence, told.index if told else None, {}, ended.says, ended.fault, ended.retry, ended.advice)
+    line = next((hit.index for hit in told.hits if hit.rule is rule), None)
+    return _Found(rule, ended.confidence, line, {}, ended.says, ended.fault, ended.retry, ended.advice)
 
 
 # --- harmless ----------------------------------------------------------------------------------------------------
 
 
-def _went_well(reading: Reading, hits: Sequence[Hit], clues: Clues, ended: Exit | None) -> bool:
+def _went_well(told: _Told) -> bool:
     """Whether complaints were followed by success and by nothing that failed."""
-    if ended is not None or clues.exception is not None or clues.exit_code not in (None, 0) or not has_complaint(reading):
+    clues = told.clues
+    if told.ended or clues.exception or clues.exit_code not in (None, 0) or not has_complaint(told.reading):
         return False
-    up = last_success(reading) if clues.phase != "handler" else -1
-    done = last_done(reading)
-    if up >= 0 and not _failed_after(reading, hits, up) and not _fatal_before(reading, up):
+    up = -1 if clues.phase == "handler" else max(told.outcome.up, default=-1)
+    if up >= 0 and not _failed_around(told, up):
         return True
-    hard = [hit for hit in hits if not is_soft(reading, hit.index)]
-    return done >= 0 and not hard and not _failed_after(reading, hits, done) and not _fatal_before(reading, done)
+    done = max(told.outcome.done, default=-1)
+    hard = any(not told.outcome.is_soft(hit.index) for hit in told.hits)
+    return done >= 0 and not hard and not _failed_around(told, done)
 
 
-def _failed_after(reading: Reading, hits: Sequence[Hit], index: int) -> bool:
-    if any(hit.index > index and hit.tier > Tier.CRASH for hit in hits):
+def _failed_around(told: _Told, index: int) -> bool:
+    """Whether something failed for good, before or after; a hint after success is a failure too."""
+    if told.outcome.fatal or any(hit.index > index and hit.tier > Tier.CRASH for hit in told.hits):
         return True
-    return any(is_fatal(said) or (said.exception and not said.harmless) for said in reading.statements[index + 1 :])
-
-
-def _fatal_before(reading: Reading, index: int) -> bool:
-    return any(is_fatal(said) for said in reading.statements[:index])
+    return any(said.exception and not said.harmless for said in told.reading.statements[index + 1 :])
 
 
 # --- wording -----------------------------------------------------------------------------------------------------
@@ -220,7 +260,7 @@ def _line(reading: Reading, index: int | None) -> tuple[str | None, int | None]:
     return reading.lines[number - 1], number
 
 
-def _no_failure(reading: Reading) -> Cause:
+def _no_failure() -> Cause:
     return Cause(
         code="no_failure",
         confidence="likely",
@@ -238,10 +278,11 @@ _MORE = (
 )
 
 
-def _unknown(reading: Reading, clues: Clues, ended: Exit | None) -> Cause:
+def _unknown(told: _Told) -> Cause:
+    reading, clues = told.reading, told.clues
     wrapper = next(
         (index for index, said in enumerate(reading.statements) if said.exception and is_wrapper(said)),
-        next((index for index, said in enumerate(reading.statements) if is_fatal(said)), None),
+        min(told.outcome.fatal, default=None),
     )
     line, number = _line(reading, wrapper)
     if not clues.text.strip() and clues.exception is None:
@@ -258,5 +299,10 @@ def _unknown(reading: Reading, clues: Clues, ended: Exit | None) -> Cause:
         )
     missing = _MORE if clues.phase in ("handler", None) else _MORE[:1]
     if clues.exit_code is None and clues.signal is None:
-        missing = (*missing, Missing("how the process ended (exit code, signal, memory kills)", "python -m sdk_exporter -- python handler.py"))
+        missing = (
+            *missing,
+            Missing(
+                "how the process ended (exit code, signal, memory kills)", "python -m sdk_exporter -- python handler.py"
+            ),
+        )
     return Cause("unknown", "unknown", "unknown", "maybe", why, line, number, (), missing)

@@ -3,76 +3,100 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import Final
 
 from collector.diagnosis.reading import Reading, Statement
+from collector.diagnosis.rules.match import places_of
+from collector.diagnosis.rules.needles import NeedleIndex, needles_of
 
 # A server that says one of these is up: what it printed before did not stop it.
-_UP = re.compile(
+_UP: Final = (
     r"Application startup complete|Uvicorn running on|Started (?:GRPCInferenceService|HTTPService)|successfully loaded '"
-    r"|fired up and ready to roll|[Ss]erver (?:is )?(?:ready|started|listening|up and running)\b|Running on (?:local URL|http)|llama server listening"
-    r"|server is listening on|Listening on (?:http|0\.0\.0\.0|port)|To see the GUI go to|Webserver Connected|Worker is ready|Model loaded successfully"
-    r"|(?:is )?ready to (?:serve|accept|receive)|Startup complete|startup (?:complete|finished)|Health check passed|service is ready|Connected to the server",
+    r"|fired up and ready to roll|server (?:is )?(?:ready|started|listening|up and running)\b|Running on (?:local URL|http)"
+    r"|llama server listening|server is listening on|Listening on (?:http|0\.0\.0\.0|port)|To see the GUI go to"
+    r"|Webserver Connected|Worker is ready|Model loaded successfully|ready to (?:serve|accept|receive)"
+    r"|Startup (?:complete|finished)|Health check passed|service is ready|Connected to the server"
 )
-_NOT_UP = re.compile(r"not (?:yet )?(?:ready|started|up)|failed|until .{0,20}ready|wait|was ", re.IGNORECASE)
+_NOT_UP: Final = re.compile(r"not (?:yet )?(?:ready|started|up)|failed|until .{0,20}ready|wait|was |error", re.IGNORECASE)
 # A request that ended well. Not proof by itself: the worker's SDK says "Finished." after failures too.
-_DONE = re.compile(
-    r"\| Finished\.|Job (?:completed|finished|succeeded)|Prompt executed in|(?:completed|finished|uploaded|loaded|downloaded|saved) successfully"
-    r"|[Ss]uccessfully (?:completed|uploaded|downloaded|loaded|finished|saved)|[Dd]ownload (?:completed|finished|succeeded)|retry succeeded|succeeded (?:on|after)"
-    r"|Task completed|Execution completed|\b100%\|",
+_DONE: Final = (
+    r"\| Finished\.|Job (?:completed|finished|succeeded)|Prompt executed in"
+    r"|(?:completed|finished|uploaded|loaded|downloaded|saved) successfully"
+    r"|successfully (?:completed|uploaded|downloaded|loaded|finished|saved)|download (?:completed|finished|succeeded)"
+    r"|retry succeeded|succeeded (?:on|after)|attempt \d+ succeeded|Task completed|Execution completed"
 )
-_SOFT = re.compile(
-    r"[Rr]etry(?:ing)?\b|will (?:be )?retr|[Tt]rying again|[Aa]ttempt #?\d+|Sleeping |back(?:ing)?[- ]?off|[Ff]all(?:ing)? ?back|[Uu]sing [^\n]{1,40} instead|[Ss]kipping"
-    r"|ignor(?:ed|ing)|[Pp]roceeding|[Cc]ontinuing|saving to disk|not set, |not configured|is not available, |disabled",
+# The program went on.
+_SOFT: Final = (
+    r"retry(?:ing)?\b|will (?:be )?retr|trying again|attempt #?\d+|Sleeping |backing off|back-?off|fall(?:ing)? ?back"
+    r"|using [^\n]{1,40} instead|skipping|ignor(?:ed|ing)|proceeding|continuing|saving to disk|not set, |not configured"
+    r"|is not available, |disabled"
 )
 # Something that failed for good: what came before it was not harmless, whatever came after.
-_FATAL = re.compile(
-    r"Captured Handler Exception|EngineCore failed to start|Engine core initialization failed|ngine process failed to start|EngineDeadError|exited with code [1-9]"
-    r"|ShardCannotStart|WorkerProc initialization failed|ChildFailedError|Application startup failed|Initialization failed|failed to start\b|Job failed|Handler failed"
-    r"|Failed to (?:load|initialize|start) (?:model|engine|server)|core dumped|failed to load all models|Traceback \(most recent call last\)",
+_FATAL: Final = (
+    r"Captured Handler Exception|EngineCore failed to start|Engine core initialization failed"
+    r"|Engine process failed to start|EngineDeadError|exited with code [1-9]|ShardCannotStart"
+    r"|WorkerProc initialization failed|ChildFailedError|Application startup failed|Initialization failed"
+    r"|failed to start\b|Job failed|Handler failed|Failed to (?:load|initialize|start) (?:model|engine|server)"
+    r"|core dumped|failed to load all models|Traceback \(most recent call last\)|Exception during processing"
 )
-_WRAPPER_TYPE = re.compile(
-    r"(?:^|\.)(?:CalledProcessError|ChildFailedError|(?:MQ|Async)?(?:LLM)?EngineDeadError|RayTaskError\S*|RayActorError|ActorDiedError|WorkerCrashedError"
-    r"|ProcessRaisedException|ProcessExitedException|FatalWorkerException|BrokenProcessPool|SystemExit|RemoteError|ShardCannotStart|TerminatedWorkerError"
-    r"|DistBackendError|EngineGenerateError|ExceptionGroup|BaseExceptionGroup|RetryError|CancelledError|GeneratorExit|KeyboardInterrupt|UserWarning"
-    r"|\w*Warning|StopIteration|StopAsyncIteration|ActorUnavailableError|LocalRayletDiedError|InternalServerError|TaskCancelledError)$"
+_MARKS: Final = tuple(re.compile(pattern, re.IGNORECASE) for pattern in (_UP, _DONE, _SOFT, _FATAL))
+_INDEX: Final = NeedleIndex(needles_of(pattern) for pattern in (_UP, _DONE, _SOFT, _FATAL))
+_LOOKS: Final = 400  # places of one text: marks are wanted to the last, and a tail has not many more lines
+
+_WRAPPER_TYPE: Final = re.compile(
+    r"(?:^|\.)(?:CalledProcessError|ChildFailedError|(?:MQ|Async)?(?:LLM)?EngineDeadError|RayTaskError\S*|RayActorError"
+    r"|ActorDiedError|WorkerCrashedError|ProcessRaisedException|ProcessExitedException|FatalWorkerException"
+    r"|BrokenProcessPool|SystemExit|RemoteError|ShardCannotStart|TerminatedWorkerError|DistBackendError"
+    r"|EngineGenerateError|ExceptionGroup|BaseExceptionGroup|RetryError|CancelledError|GeneratorExit|KeyboardInterrupt"
+    r"|\w*Warning|StopIteration|StopAsyncIteration|ActorUnavailableError|LocalRayletDiedError|InternalServerError"
+    r"|TaskCancelledError)$"
 )
-_WRAPPER_TEXT = re.compile(
-    r"[Ss]ee (?:the )?(?:root cause|stack trace|error|logs?|traceback|above|output)|Engine core (?:proc|initialization)|EngineCore (?:failed|encountered)|process failed to start"
-    r"|WorkerProc initialization failed|Task finished unexpectedly|Background loop (?:has|is)|Failed core proc|Error raised in subprocess|actor died|actor is dead"
-    r"|Prediction failed for an unknown reason|[Ww]orker failed with error|Rank \d+ scheduler died|Initialization failed|[Ss]erver process (?:died|exited)"
-    r"|^cancelled$|^canceled$|DataLoader worker \(pid|child process (?:died|failed)|process (?:died|exited|terminated) (?:unexpectedly|with)|non-zero exit status"
-    r"|(?:engine|worker|server|process|backend)s? (?:is|are|was|were) (?:already )?dead|look up to see its traceback|check the (?:stack trace|logs?|output)|unexpectedly exited"
-    r"|failed to load all models|Exception in ASGI application|unhandled errors in a TaskGroup|exit ?code|^Internal Server Error$|^Error in model execution"
-    r"|[Cc]ould not start (?:the )?(?:engine|server|worker)|One or more (?:workers|processes)|Executor failed|^unknown error$",
+_WRAPPER_TEXT: Final = re.compile(
+    r"[Ss]ee (?:the )?(?:root cause|stack trace|error|logs?|traceback|above|output)|EngineCore (?:failed|encountered)"
+    r"|Engine core (?:proc|initialization)|process failed to start|WorkerProc initialization failed"
+    r"|Task finished unexpectedly|Background loop (?:has|is)|Failed core proc|Error raised in subprocess|actor died"
+    r"|actor is dead|Prediction failed for an unknown reason|[Ww]orker failed with error|Rank \d+ scheduler died"
+    r"|Initialization failed|[Ss]erver process (?:died|exited)|^cancelled$|^canceled$|DataLoader worker \(pid"
+    r"|child process (?:died|failed)|process (?:died|exited|terminated) (?:unexpectedly|with)|non-zero exit status"
+    r"|(?:engine|worker|server|process|backend)s? (?:is|are|was|were) (?:already )?dead|look up to see its traceback"
+    r"|check the (?:stack trace|logs?|output)|unexpectedly exited|failed to load all models|Exception in ASGI application"
+    r"|unhandled errors in a TaskGroup|exit ?code|^Internal Server Error$|^Error in model execution"
+    r"|[Cc]ould not start (?:the )?(?:engine|server|worker)|One or more (?:workers|processes)|Executor failed"
+    r"|^unknown error$"
+)
+_COMPLAINT: Final = re.compile(
+    r"error|warn|fail|exception|retry|not set|missing|unable|could not|cannot|no bucket|invalid|abort|signal"
 )
 
 
-def last_success(reading: Reading) -> int:
-    """The last statement that says that a server is up; -1 where none does."""
-    return _last(reading, lambda said: bool(_UP.search(said.text)) and not _NOT_UP.search(said.text))
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Where the signs stand, as indices of statements."""
+
+    up: frozenset[int]
+    done: frozenset[int]
+    soft: frozenset[int]
+    fatal: frozenset[int]
+
+    def is_soft(self, index: int) -> bool:
+        """Whether the program went on: it says so in this statement or the two behind it."""
+        return not self.soft.isdisjoint((index, index + 1, index + 2))
 
 
-def last_done(reading: Reading) -> int:
-    """The last statement that says that a request or step ended well; -1 where none does."""
-    return _last(reading, lambda said: bool(_DONE.search(said.text)))
+def read_outcome(reading: Reading) -> Outcome:
+    """The signs of success, of going on, and of failure for good."""
+    found: list[frozenset[int]] = [frozenset()] * len(_MARKS)
+    for number, needles in _INDEX.worth(reading.blob):
+        found[number] = _marked(reading, needles, _MARKS[number])
+    up, done, soft, fatal = found
+    up = frozenset(index for index in up if not _NOT_UP.search(reading.statements[index].text))
+    return Outcome(up, done, soft, frozenset(index for index in fatal if not reading.statements[index].harmless))
 
 
-def _last(reading: Reading, fits: object) -> int:
-    assert callable(fits)
-    for index in range(len(reading.statements) - 1, -1, -1):
-        if fits(reading.statements[index]):
-            return index
-    return -1
-
-
-def is_soft(reading: Reading, index: int) -> bool:
-    """Whether the program went on: it says so in this statement or the two behind it."""
-    behind = [said for said in reading.statements[index : index + 3] if said.text]
-    return any(_SOFT.search(said.text[:1000]) for said in behind)
-
-
-def is_fatal(said: Statement) -> bool:
-    return bool(_FATAL.search(said.text)) and not said.harmless
+def _marked(reading: Reading, needles: list[str], pattern: re.Pattern[str]) -> frozenset[int]:
+    places = {index for index, _ in places_of(reading, needles, _LOOKS)}
+    return frozenset(index for index in places if pattern.search(reading.statements[index].text[:2000]))
 
 
 def is_wrapper(said: Statement) -> bool:
@@ -82,7 +106,4 @@ def is_wrapper(said: Statement) -> bool:
 
 def has_complaint(reading: Reading) -> bool:
     """Whether any line looks like an error or a notice at all."""
-    return bool(_COMPLAINT.search(reading.blob))
-
-
-_COMPLAINT = re.compile(r"error|warn|fail|exception|retry|not set|missing|unable|could not|cannot|no bucket|invalid|abort|signal")
+    return _COMPLAINT.search(reading.blob) is not None

@@ -64,6 +64,7 @@ _FRAME = re.compile(
 _IPYTHON_CODE = re.compile(r"^(?:-+> ?\d+ |\s{1,5}\d{1,5} )")
 _CARETS = re.compile(r"^\s*[~^]{2,}[~^ ]*$|^\s+\^\s*$")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)|^Error in sys\.excepthook")
+_CHAINED = re.compile(r"During handling of the above exception|direct cause of the following exception")
 _RAISE = re.compile(r"^\s*(?:raise|except|if|elif|logger\.|log\.|warnings\.warn)\b")
 
 # `Type: message` at the start of a message. Types end in a known word, or are dotted and stand behind a traceback.
@@ -90,6 +91,7 @@ class Statement:
     code: bool = False  # a source line shown by a traceback
     frame: bool = False
     traceback: int = -1  # which traceback it belongs to
+    chain: int = -1  # tracebacks joined by "During handling …" or "direct cause …" are one chain
     exception: str = ""  # the type, where it is an exception's own line
     message: str = ""
     harmless: bool = False
@@ -212,6 +214,8 @@ def _mark(statements: list[Statement]) -> None:
     after_frame: dict[str, bool] = {}
     harmless_until: dict[str, int] = {}
     seen: dict[str, int] = {}
+    joined: dict[str, bool] = {}
+    chain_of: dict[str, int] = {}
     tracebacks = attempt = 0
     for index, said in enumerate(statements):
         said.attempt = attempt
@@ -220,8 +224,11 @@ def _mark(statements: list[Statement]) -> None:
         core, process = said.core, said.process
         if not core.strip():
             continue
+        if _CHAINED.search(core):
+            joined[process] = True
         if _TRACEBACK.search(core):
             tracebacks += 1
+            chain_of[process] = chain_of[process] if joined.pop(process, False) and process in chain_of else tracebacks
             open_traceback[process] = tracebacks
             after_frame[process] = False
             if _opens_harmless(statements, index):
@@ -236,6 +243,7 @@ def _mark(statements: list[Statement]) -> None:
             if process not in open_traceback:
                 tracebacks += 1
                 open_traceback[process] = said.traceback = tracebacks
+                chain_of[process] = chain_of[process] if joined.pop(process, False) and process in chain_of else tracebacks
             continue
         if after_frame.get(process) and _is_code(core):
             said.code = True
@@ -247,6 +255,10 @@ def _mark(statements: list[Statement]) -> None:
         found = _EXCEPTION.match(core) or (_DOTTED.match(core) if process in open_traceback else None)
         if found and found["type"] not in _KEYWORDS and not core.startswith("  "):
             said.exception, said.message = found["type"], (found["message"] or "").strip()
+            if process not in open_traceback and not joined.pop(process, False):
+                tracebacks += 1
+                chain_of[process] = tracebacks
+            said.chain = chain_of.setdefault(process, tracebacks)
             open_traceback.pop(process, None)
             harmless_until.pop(process, None)
         key = core[:400]

@@ -44,6 +44,7 @@ from collector.diagnosis.rules import (
     terminated_by_platform,
     timeout,
 )
+from collector.diagnosis.rules.needles import NeedleIndex
 from collector.diagnosis.rules.shape import CompiledSignal, Rule, compile_signal
 
 RULES: tuple[Rule, ...] = (
@@ -87,6 +88,8 @@ RULES: tuple[Rule, ...] = (
 RULE_OF: dict[str, Rule] = {rule.code: rule for rule in RULES}
 
 SIGNALS: tuple[CompiledSignal, ...] = tuple(compile_signal(rule, signal) for rule in RULES for signal in rule.signals)
+
+INDEX = NeedleIndex(found.needles for found in SIGNALS)
 
 DETAILS: dict[str, tuple[tuple[str, re.Pattern[str]], ...]] = {
     rule.code: tuple((detail.name, re.compile(detail.pattern)) for detail in rule.details) for rule in RULES

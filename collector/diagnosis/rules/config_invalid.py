@@ -8,8 +8,14 @@ RULE = Rule(
     retry="no",
     because="a setting is missing or wrong[: {name} is not set][: {problem}]",
     details=(
-        Detail("name", r"environment variable:? [`'\"]?(\w{2,60})[`'\"]? (?:is )?(?:required|not|must)|required for '([^']{1,60})'"),
-        Detail("problem", r"Value error, ([^\[\n]{4,140})|unrecognized arguments?: ([^\n]{2,100})|unexpected argument '([^']{2,80})'|(?:ValueError|AssertionError|ValidationError): ([^\n]{4,140})"),
+        Detail(
+            "name",
+            r"environment variable:? [`'\"]?(\w{2,60})[`'\"]? (?:is )?(?:required|not|must)|required for '([^']{1,60})'",
+        ),
+        Detail(
+            "problem",
+            r"Value error, ([^\[\n]{4,140})|unrecognized arguments?: ([^\n]{2,100})|unexpected argument '([^']{2,80})'|(?:ValueError|AssertionError|ValidationError): ([^\n]{4,140})",
+        ),
     ),
     advice=(
         "Set {name} in the endpoint's environment.",
@@ -50,7 +56,9 @@ RULE = Rule(
             ),
             unless=r"\bINFO\b|trust_remote_code=True[,)]|non-default args|Namespace\(|ServerArgs|LLM engine|\bvllm serve\b|WARN|python3? -m|'--trust-remote-code'|command:",
             says="the model brings code of its own, which the settings do not allow to run",
-            advice=("Set trust_remote_code=True (--trust-remote-code) if you trust the model's code; pin its revision.",),
+            advice=(
+                "Set trust_remote_code=True (--trust-remote-code) if you trust the model's code; pin its revision.",
+            ),
         ),
         Signal(
             r"extra_forbidden|Extra inputs are not permitted|Extra fields not permitted|extra fields not permitted",
@@ -61,7 +69,7 @@ RULE = Rule(
         ),
         Signal(
             r"a value is required for '|unrecognized arguments?:|unexpected argument '|the following (?:required )?arguments (?:are required|were not provided)|invalid choice: |error: argument -|unknown (?:flag|option|argument|shorthand flag)|unrecognized option|(?:invalid|illegal) (?:option|value) (?:for )?['\"-]-?|No such option|Missing option|invalid value '[^'\n]{0,60}' for '"
-            r"|got an unexpected keyword argument '(?:gpu_memory|max_model|tensor_par|enforce_eager|quantization|kv_cache)\w*|usage: [^\n]{0,60}\[-h\]|Got unexpected extra argument|bad flag syntax|flag provided but not defined",
+            r"|got an unexpected keyword argument '(?:gpu_memory|max_model|tensor_par|enforce_eager|quantization|kv_cache)\w*|Got unexpected extra argument|bad flag syntax|flag provided but not defined",
             "the command line is refused",
             (
                 "error: a value is required for '--model-id <MODEL_ID>' but none was supplied",
@@ -78,7 +86,7 @@ RULE = Rule(
             (
                 "ValueError: User-specified max_model_len (32768) is greater than the derived max_model_len (max_position_embeddings=8192)",
                 "ValueError: max_num_batched_tokens (2048) is smaller than max_model_len (4096).",
-                "ArgumentValidation(\"`max_total_tokens` must be > `max_input_tokens`\")",
+                'ArgumentValidation("`max_total_tokens` must be > `max_input_tokens`")',
                 "ValueError: Invalid value for tensor_parallel_size: 0",
             ),
             strength="likely",

@@ -96,8 +96,10 @@ RULE = Rule(
             says="CUDA was started before the process was forked, and cannot be used in the child",
             fault="user_code",
             retry="no",
-            advice=("Set VLLM_WORKER_MULTIPROC_METHOD=spawn, or multiprocessing.set_start_method('spawn'), and start no CUDA work"
-            " before the workers.",),
+            advice=(
+                "Set VLLM_WORKER_MULTIPROC_METHOD=spawn, or multiprocessing.set_start_method('spawn'), and start no CUDA work"
+                " before the workers.",
+            ),
         ),
         Signal(
             r"(?:out of resource|OutOfResources): shared memory, Required|CUDA error: (?!out of memory)[a-z]|HIP error: |hip error|PTXAS error|ptxas fatal",

@@ -10,7 +10,10 @@ RULE = Rule(
     details=(
         Detail("expected", r"expected file size is: ([\d.]+ ?[KMGT]?i?B)"),
         Detail("free", r"only has ([\d.]+ ?[KMGT]?i?B) free"),
-        Detail("path", r"target location (/\S{1,120}) only|(?:write|open|copy_file_range|mkdir|device:) '?(/[^\s:']{1,140})"),
+        Detail(
+            "path",
+            r"target location (/\S{1,120}) only|(?:write|open|copy_file_range|mkdir|device:) '?(/[^\s:']{1,140})",
+        ),
     ),
     advice=(
         "Give the container a larger disk, or put caches on the network volume: set HF_HOME and TMPDIR to a path on it.",
@@ -24,7 +27,7 @@ RULE = Rule(
             (
                 "OSError: [Errno 28] No space left on device",
                 "Error: write /ollama/models/blobs/sha256-00e1: no space left on device",
-                'RuntimeError: Data processing error: CAS service error : IO Error: No space left on device (os error 28)',
+                "RuntimeError: Data processing error: CAS service error : IO Error: No space left on device (os error 28)",
                 "RuntimeError: [enforce fail at inline_container.cc:424] . PytorchStreamWriter failed writing file data/0: file write"
                 " failed: No space left on device",
                 "safetensors_rust.SafetensorError: Error while serializing: IoError(Os { code: 28, kind: StorageFull })",

@@ -8,7 +8,10 @@ RULE = Rule(
     retry="no",
     because="the hub refuses the credentials[ for {model}]",
     details=(
-        Detail("model", r"access to model (\S{1,120}) is restricted|huggingface\.co/(?:api/models/)?([\w.-]{1,60}/[\w.-]{1,80})"),
+        Detail(
+            "model",
+            r"access to model (\S{1,120}) is restricted|huggingface\.co/(?:api/models/)?([\w.-]{1,60}/[\w.-]{1,80})",
+        ),
     ),
     advice=(
         "Accept the licence of {model} on its page with the account that the token belongs to.",
@@ -30,7 +33,7 @@ RULE = Rule(
             lead=r"40[13] Client Error|GatedRepoError",
         ),
         Signal(
-            r"Invalid user token|Invalid username or password|token (?:\S+ ){0,4}is (?:not valid|invalid|expired)|Invalid credentials in Authorization header|Token is (?:required|not valid|invalid)|token seems invalid"
+            r"Invalid user token|Invalid token passed|Invalid username or password|token (?:\S+ ){0,4}is (?:not valid|invalid|expired)|Invalid credentials in Authorization header|Token is (?:required|not valid|invalid)|token seems invalid"
             r"|LocalTokenNotFoundError|you (?:must|need to) (?:be logged in|log ?in|provide a (?:valid )?token)|Bad credentials|`token` is invalid|User Access Token[^\n]{0,60}expired",
             "the token is refused",
             (

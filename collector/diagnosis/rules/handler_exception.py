@@ -8,9 +8,7 @@ RULE = Rule(
     fault="user_code",
     retry="no",
     because="the code raised {type}[: {message}]",
-    details=(
-        Detail("file", r'File "([^"]{1,120})", line'),
-    ),
+    details=(Detail("file", r'File "([^"]{1,120})", line'),),
     advice=(
         "Read the traceback from its first exception; the last frame in your own code is where to look.",
         "Run the same input locally; a retry of the same input fails the same way.",

@@ -48,7 +48,11 @@ RULE = Rule(
         Signal(
             r"^(?:.{0,200}[: ])?(?:\d+ )?(?-i:Killed)(?:\s{2,}\S.{0,300}| ?(?:python|/usr|bash|\./|\().{0,300})?$",
             "what a shell prints when its child died by signal 9",
-            ("Killed", "/start.sh: line 12:    57 Killed                  python -u handler.py", "bash: line 1: 14 Killed python app.py"),
+            (
+                "Killed",
+                "/start.sh: line 12:    57 Killed                  python -u handler.py",
+                "bash: line 1: 14 Killed python app.py",
+            ),
             strength="likely",
             unless=r"killed by user|job killed|request killed",
             says="the process was killed by signal 9, which mostly is the kernel's answer to memory running out",
@@ -56,7 +60,11 @@ RULE = Rule(
         Signal(
             r"^(?:.{0,200}\s)?(?:已杀死|已终止\(killed\)|被杀死|Getötet|Tué|Processus arrêté|Terminado \(killed\)|Matado|Morto|Ucciso|Убито|強制終了|Zabity|Unicestwiony)(?:\s.{0,300})?$",
             "the same in other languages",
-            ("./start.sh: Zeile 4:  6516 Getötet                python3 app.py", "已杀死", "./run.sh: línea 4:  6516 Terminado (killed)      python app.py"),
+            (
+                "./start.sh: Zeile 4:  6516 Getötet                python3 app.py",
+                "已杀死",
+                "./run.sh: línea 4:  6516 Terminado (killed)      python app.py",
+            ),
             strength="likely",
             says="the process was killed by signal 9, which mostly is the kernel's answer to memory running out",
         ),

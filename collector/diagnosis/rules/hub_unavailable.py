@@ -11,7 +11,10 @@ RULE = Rule(
     because="the model hub did not serve[ (HTTP {status})][: {what}]",
     details=(
         Detail("status", r"\b(429|50[0-9]|52\d)\b"),
-        Detail("what", r"\b(Too Many Requests|Gateway Time-?out|Bad Gateway|Service (?:Temporarily )?Unavailable|Internal Server Error|rate limit)"),
+        Detail(
+            "what",
+            r"\b(Too Many Requests|Gateway Time-?out|Bad Gateway|Service (?:Temporarily )?Unavailable|Internal Server Error|rate limit)",
+        ),
     ),
     advice=(
         "Retry later, with a growing wait.",
@@ -33,8 +36,13 @@ RULE = Rule(
             unless=r"toomanyrequests|registry|docker\.io|image|openai\.com|anthropic",
         ),
         Signal(
-            r"\b(?P<status>50[0-9]|52\d)(?: Server Error| (?:Internal Server Error|Bad Gateway|Service (?:Temporarily )?Unavailable|Gateway Time-?out))[^\n]{0,120}" + _HUB
-            + r"|HTTP status server error \(5\d\d[^\n]{0,160}" + _HUB + "|" + _HUB + r"[^\n]{0,160}(?:returned|status|HTTP) (?:code |error )?(?:429|5\d\d)\b",
+            r"\b(?P<status>50[0-9]|52\d)(?: Server Error| (?:Internal Server Error|Bad Gateway|Service (?:Temporarily )?Unavailable|Gateway Time-?out))[^\n]{0,120}"
+            + _HUB
+            + r"|HTTP status server error \(5\d\d[^\n]{0,160}"
+            + _HUB
+            + "|"
+            + _HUB
+            + r"[^\n]{0,160}(?:returned|status|HTTP) (?:code |error )?(?:429|5\d\d)\b",
             "the hub fails",
             (
                 "requests.exceptions.HTTPError: 504 Server Error: Gateway Time-out for url: https://huggingface.co/api/models/x",
@@ -45,7 +53,7 @@ RULE = Rule(
         ),
         Signal(
             r"HfHubHTTPError: 5\d\d|(?:CAS service error|Xet)[^\n]{0,120}(?:50\d|429|Reqwest|request middleware)|the hub (?:is|seems) (?:down|unavailable)|Hugging Face Hub (?:is )?(?:down|unreachable|unavailable)"
-            r"|Consistency check failed: file should be of size|Server (?:Error|unavailable)[^\n]{0,60}huggingface",
+            r"|Server (?:Error|unavailable)[^\n]{0,60}huggingface",
             "the hub's transfer broke off",
             (
                 "huggingface_hub.errors.HfHubHTTPError: 503 Server Error: Service Temporarily Unavailable",
@@ -56,9 +64,11 @@ RULE = Rule(
             unless=r"No space left",
         ),
         Signal(
-            r"Read timed out|ReadTimeout(?:Error)?|ConnectTimeout|IncompleteRead|Connection broken|ChunkedEncodingError|peer closed connection without sending complete message",
+            r"Read timed out|ReadTimeout(?:Error)?|IncompleteRead|Connection broken|ChunkedEncodingError|peer closed connection without sending complete message",
             "a download from the hub broke off in the middle",
-            ("requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)",),
+            (
+                "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)",
+            ),
             Tier.HINT,
             strength="possible",
             near=r"(?:host=')?(?:huggingface\.co|cdn-lfs|hf\.co|civitai\.com)|hf_hub_download|snapshot_download",

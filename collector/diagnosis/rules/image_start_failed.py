@@ -8,7 +8,10 @@ RULE = Rule(
     retry="no",
     because="the container could not start[: {program} cannot be run]",
     details=(
-        Detail("program", r"exec:? \"?'?([\w./-]{1,120}?)\"?'?(?: failed)?: (?:exec format|no such file|No such|permission|executable|stat)"),
+        Detail(
+            "program",
+            r"exec:? \"?'?([\w./-]{1,120}?)\"?'?(?: failed)?: (?:exec format|no such file|No such|permission|executable|stat)",
+        ),
         Detail("image", r"image:? \"([\w./:@-]{2,200})\""),
     ),
     advice=(
@@ -19,7 +22,10 @@ RULE = Rule(
         Signal(
             r"exec format error|cannot execute binary file|Exec format|exec user process caused|standard_init_linux",
             "the program is for another architecture or has no interpreter line",
-            ("exec /start.sh: exec format error", "standard_init_linux.go:228: exec user process caused: no such file or directory"),
+            (
+                "exec /start.sh: exec format error",
+                "standard_init_linux.go:228: exec user process caused: no such file or directory",
+            ),
             says="the image's program cannot be run on this machine: wrong architecture, or a script without its interpreter",
         ),
         Signal(
@@ -29,7 +35,7 @@ RULE = Rule(
             (
                 "exec /start.sh: no such file or directory",
                 "[FATAL tini (7)] exec FROM failed: No such file or directory",
-                'docker: Error response from daemon: failed to create task for container: failed to create shim task: OCI runtime create'
+                "docker: Error response from daemon: failed to create task for container: failed to create shim task: OCI runtime create"
                 ' failed: runc create failed: unable to start container process: exec: "python": executable file not found in $PATH: unknown.',
                 "/bin/bash^M: bad interpreter: No such file or directory",
                 "exec /entrypoint.sh: permission denied",

@@ -26,14 +26,16 @@ RULE = Rule(
                 "ImportError: No module named 'flash_attn'",
                 "/usr/bin/python3: No module named vllm.entrypoints",
             ),
-            unless=r"Proceeding without|proceeding without|falling back|fall back|skipping|optional|not installed, |\bINFO\b|disabled|will not be available"
+            unless=r"\bWARN|Proceeding without|proceeding without|falling back|fall back|skipping|optional|not installed, |\bINFO\b|disabled|will not be available"
             r"|Cannot import [^\n]{0,200} module for custom nodes",
             unless_near=r"a matching triton is not available",
         ),
         Signal(
             r"cannot import name '?(?P<name>\w+)'? from",
             "the module is there in another version",
-            ("ImportError: cannot import name 'packaging' from 'pkg_resources' (/usr/lib/python3/dist-packages/pkg_resources.py)",),
+            (
+                "ImportError: cannot import name 'packaging' from 'pkg_resources' (/usr/lib/python3/dist-packages/pkg_resources.py)",
+            ),
             unless=r"falling back|skipping|\bINFO\b|optional",
         ),
         Signal(
@@ -77,7 +79,9 @@ RULE = Rule(
         Signal(
             r"partially initialized module '?(?P<module>[\w.]+)'? has no attribute",
             "a circular import, or a file that hides a package of the same name",
-            ("AttributeError: partially initialized module 'torch' has no attribute 'nn' (most likely due to a circular import)",),
+            (
+                "AttributeError: partially initialized module 'torch' has no attribute 'nn' (most likely due to a circular import)",
+            ),
             strength="likely",
             says="importing {module} went in a circle, or a file of the same name hides it",
         ),

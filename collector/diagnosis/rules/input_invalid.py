@@ -10,8 +10,14 @@ RULE = Rule(
     details=(
         Detail("limit", r"maximum (?:context|model|input) length (?:is|of) (\d+)|must be <= (\d+)"),
         Detail("asked", r"(?:you requested|length|resulted in|Given:?) \(?(\d+)\)?"),
-        Detail("field", r"missing (?:required )?(?:input|parameter|field|key)s?:? [`'\"]?(\w{1,40})|[`'\"]?(\w{1,40})[`'\"]? (?:is a required|is required)"),
-        Detail("problem", r"(cannot identify image file|Invalid base64[^\n]{0,40}|moov atom not found|Incorrect padding|Invalid data found when processing input)"),
+        Detail(
+            "field",
+            r"missing (?:required )?(?:input|parameter|field|key)s?:? [`'\"]?(\w{1,40})|[`'\"]?(\w{1,40})[`'\"]? (?:is a required|is required)",
+        ),
+        Detail(
+            "problem",
+            r"(cannot identify image file|Invalid base64[^\n]{0,40}|moov atom not found|Incorrect padding|Invalid data found when processing input)",
+        ),
     ),
     advice=(
         "Correct the request: {field} has to be given.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collector.diagnosis.clues import CluePhase
@@ -18,12 +18,12 @@ _WINDOW_BEFORE, _WINDOW_AFTER = 600, 1000  # characters around the literal text 
 _HEDGE = re.compile(
     r"It might have run out of memory\?|There are some potential root causes\..*|possible (?:root )?(?:reasons|causes)(?: include)?[ :].*"
     r"|System call \(e\.g\. socket, malloc\) or external library call failed or device error"
-    r"|(?:This|It) (?:may|might|could|can) (?:also )?be (?:due to|caused by|because of)[^\n.]*|This typically happens when[^\n]*"
+    r"|(?:This|It) (?:may|might|could|can) (?:also )?be (?:due to|caused by|because of)(?! insufficient shared)[^\n.]*|This typically happens when[^\n]*"
     r"|(?:usually|often|typically) (?:means|caused by|indicates)[^\n.]*|such as [^\n.]*|CUDA kernel errors might be asynchronously.*"
-    r"|If reserved (?:but unallocated )?memory is .*",
+    r"|If reserved (?:but unallocated )?memory is .*|[Ii]f you (?:are|see|get|encounter|run|have|want|experience|need)\b[^\n.]*|\bto avoid [^\n.,]*",
     re.DOTALL,
 )
-_HEDGE_HINT = re.compile(r"might|potential|ossible|e\.g\.|may |could |can |ypically|sually|often|such as|If reserved")
+_HEDGE_HINT = re.compile(r"might|potential|ossible|e\.g\.|may |could |can |ypically|sually|often|such as|f reserved|f you |o avoid ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,16 @@ class Hit:
         return self.found.rule
 
 
-def hits_of(reading: Reading, signals: Iterable[CompiledSignal], phase: CluePhase | None) -> list[Hit]:
-    """All hits, in the order of the tail."""
-    hits = [hit for found in signals if _fits(found, phase) for hit in _hits(reading, found)]
+def hits_of(
+    reading: Reading, signals: Sequence[CompiledSignal], worth: Iterable[tuple[int, list[str]]], phase: CluePhase | None
+) -> list[Hit]:
+    """All hits, in the order of the tail. `worth`: which signals to look at, from `NeedleIndex.worth`."""
+    hits = [
+        hit
+        for number, needles in worth
+        if _fits(signals[number], phase)
+        for hit in _hits(reading, signals[number], needles)
+    ]
     return sorted(hits, key=lambda hit: (hit.index, -hit.tier))
 
 
@@ -52,9 +59,9 @@ def _fits(found: CompiledSignal, phase: CluePhase | None) -> bool:
     return (not signal.phases or phase in signal.phases) and phase not in signal.not_phases
 
 
-def _hits(reading: Reading, found: CompiledSignal) -> list[Hit]:
+def _hits(reading: Reading, found: CompiledSignal, needles: Sequence[str]) -> list[Hit]:
     hits: list[Hit] = []
-    for index, offset in _places(reading, found.needles):
+    for index, offset in places_of(reading, needles):
         said = reading.statements[index]
         if said.repeat or said.harmless or said.frame or (said.code and not is_raise(said)):
             continue
@@ -69,12 +76,12 @@ def _hits(reading: Reading, found: CompiledSignal) -> list[Hit]:
     return hits
 
 
-def _places(reading: Reading, needles: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+def places_of(reading: Reading, needles: Sequence[str], most: int = _LOOKS) -> Iterator[tuple[int, int]]:
     """Statements that hold one of the texts, and where in them it stands; each statement once per text."""
     places: list[tuple[int, int]] = []
     for needle in needles:
         at, looks = reading.blob.find(needle), 0
-        while at >= 0 and looks < _LOOKS:
+        while at >= 0 and looks < most:
             index = reading.at(at)
             places.append((index, at - reading.starts[index]))
             looks += 1

@@ -10,7 +10,10 @@ RULE = Rule(
     retry="no",
     because="a program, plug-in or mounted file that the code needs is not there[: {name}]",
     details=(
-        Detail("name", r"No such file or directory: '([\w.+-]{1,60})'|([\w./+-]{1,100}): (?:command )?not found|node(?: type)? '?([\w |.+()-]{1,80}?)'? (?:does not exist|not found)"),
+        Detail(
+            "name",
+            r"No such file or directory: '([\w.+-]{1,60})'|([\w./+-]{1,100}): (?:command )?not found|node(?: type)? '?([\w |.+()-]{1,80}?)'? (?:does not exist|not found)",
+        ),
         Detail("name", r"(/[\w./-]{2,140}): No such file|\(IMPORT FAILED\):? (\S{1,140})"),
     ),
     advice=(
@@ -19,7 +22,8 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"No such file or directory:? [`'\"]?(?P<name>[A-Za-z][\w+-]{1,40})[`'\"]?(?:$|[\s,;)\]])",
+            r"(?:No such file or directory|Datei oder Verzeichnis nicht gefunden|Aucun fichier ou dossier de ce type|No existe el (?:fichero|archivo) o el directorio|没有那个文件或目录|そのようなファイルやディレクトリはありません|Arquivo ou diretório (?:inexistente|não encontrado)):?"
+            r" (?:[`'\"](?P<name>[A-Za-z][\w+-]{1,40})[`'\"]|(?P<bare>[A-Za-z][\w+-]{1,40})$)",
             "the name of a program alone: it was to be run (rule 10)",
             (
                 "FileNotFoundError: [Errno 2] No such file or directory: 'ffmpeg'",
@@ -51,8 +55,10 @@ RULE = Rule(
                 "invalid prompt: {'type': 'missing_node_type', 'message': 'Node not found'}",
             ),
             says="a ComfyUI plug-in that the workflow needs is missing or did not load[: {name}]",
-            advice=("Install the plug-in with its requirements in the image: {name}.", "Start ComfyUI once by hand and read why the plug-in"
-            " does not load."),
+            advice=(
+                "Install the plug-in with its requirements in the image: {name}.",
+                "Start ComfyUI once by hand and read why the plug-in does not load.",
+            ),
         ),
         Signal(
             r"(?:\.sh|bash|/bin/sh|sh|entrypoint)\S{0,30}: (?:line |Zeile |ligne |línea |行 ?|第 ?)?\d+[^\n]{0,20}: (?P<name>/?[\w./+-]{1,140}): (?:No such file or directory|Datei oder Verzeichnis nicht gefunden|Aucun fichier ou dossier|No existe el (?:fichero|archivo)|没有那个文件或目录|そのようなファイル|Arquivo ou diretório)",
@@ -64,14 +70,22 @@ RULE = Rule(
         Signal(
             r"(?:can't|cannot|could not) open (?:file|script) '?(?P<name>[^'\n]{1,160})'?:? ?(?:\[Errno 2\]|No such file)|cannot find module '(?:/|\.)|Error: Cannot find module|Unable to access jarfile|(?:application|plugin|extension|volume|mount) [^\n]{0,80}(?:is )?(?:not (?:found|installed|mounted)|missing)",
             "the program to run is not in the image or on the volume",
-            ("python: can't open file '/workspace/app/main.py': [Errno 2] No such file or directory", "Error: Cannot find module '/app/server.js'"),
+            (
+                "python: can't open file '/workspace/app/main.py': [Errno 2] No such file or directory",
+                "Error: Cannot find module '/app/server.js'",
+            ),
             strength="likely",
             unless=r"exec |OCI",
         ),
         Signal(
-            _TOOLS + r": (?:command )?(?:not found|No such file|Kommando nicht gefunden|Befehl nicht gefunden|commande introuvable|orden no encontrada|no se encontró|未找到命令|コマンドが見つかりません)|(?:command not found|commande introuvable|orden no encontrada|未找到命令|找不到命令|Befehl nicht gefunden|Kommando nicht gefunden|コマンドが見つかりません|comando não encontrado|comando non trovato)",
+            _TOOLS
+            + r": (?:command )?(?:not found|No such file|Kommando nicht gefunden|Befehl nicht gefunden|commande introuvable|orden no encontrada|no se encontró|未找到命令|コマンドが見つかりません)|(?:command not found|commande introuvable|orden no encontrada|未找到命令|找不到命令|Befehl nicht gefunden|Kommando nicht gefunden|コマンドが見つかりません|comando não encontrado|comando non trovato)",
             "a shell cannot find the program",
-            ("/start.sh: line 3: aria2c: command not found", "bash: ffmpeg: Kommando nicht gefunden.", "sh: 1: ffmpeg: not found"),
+            (
+                "/start.sh: line 3: aria2c: command not found",
+                "bash: ffmpeg: Kommando nicht gefunden.",
+                "sh: 1: ffmpeg: not found",
+            ),
             Tier.HINT,
             strength="likely",
             unless=r"py-spy|nvidia-smi|deactivate|libtcmalloc|not found, (?:skipping|using)",

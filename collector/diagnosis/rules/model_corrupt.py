@@ -7,9 +7,7 @@ RULE = Rule(
     fault="model_config",
     retry="maybe",
     because="a model file is incomplete or damaged[: {file}]",
-    details=(
-        Detail("file", r"([\w./-]{1,120}\.(?:safetensors|ckpt|pth?|bin|gguf|onnx|engine|json|model))\b"),
-    ),
+    details=(Detail("file", r"([\w./-]{1,120}\.(?:safetensors|ckpt|pth?|bin|gguf|onnx|engine|json|model))\b"),),
     advice=(
         "Delete {file} and download it again; compare its size with the hub's.",
         "Delete the model's folder in the cache and download it again: an interrupted download or a Git LFS pointer looks like this.",

@@ -8,9 +8,18 @@ RULE = Rule(
     retry="no",
     because="the model or one of its files does not exist where the program looks[: {name}]",
     details=(
-        Detail("name", r"'namespace/repo_name': '([^']{1,160})'|for url: https?://huggingface\.co/(?:api/models/)?([^\s?]{1,140})"),
-        Detail("name", r"Value not in list: \w+: '([^']{1,120})'|^(?:\w+\.)*\w+: '?(/[^' ]{2,160})'? is not|resource '([^']{1,120})' not found|with name '([^']{1,120})'"),
-        Detail("name", r"([\w./-]{3,120}) (?:does not appear to have a file|is not a local folder)|model '?\"?([\w./:-]{2,100})'?\"? not found"),
+        Detail(
+            "name",
+            r"'namespace/repo_name': '([^']{1,160})'|for url: https?://huggingface\.co/(?:api/models/)?([^\s?]{1,140})",
+        ),
+        Detail(
+            "name",
+            r"Value not in list: \w+: '([^']{1,120})'|^(?:\w+\.)*\w+: '?(/[^' ]{2,160})'? is not|resource '([^']{1,120})' not found|with name '([^']{1,120})'",
+        ),
+        Detail(
+            "name",
+            r"([\w./-]{3,120}) (?:does not appear to have a file|is not a local folder)|model '?\"?([\w./:-]{2,100})'?\"? not found",
+        ),
     ),
     advice=(
         "Check the model's name and revision, letter for letter, and that the token's account can see it.",
@@ -63,10 +72,12 @@ RULE = Rule(
             "ComfyUI has no such file in its model folder (rule 13)",
             ("  - Value not in list: ckpt_name: 'sd_xl_base_1.0.safetensors' not in []",),
             says="the workflow asks for a model file that the worker does not hold[: {name}]",
-            advice=("Put {name} into the model folder of the image or volume, or change the workflow to a file that is there.",),
+            advice=(
+                "Put {name} into the model folder of the image or volume, or change the workflow to a file that is there.",
+            ),
         ),
         Signal(
-            r"(?:FileNotFoundError|No such file or directory|does not exist|not found|NotFound)[^\n]{0,160}\.(?:safetensors|ckpt|pth?|bin|gguf|onnx|engine|plan|h5|pb|trt|model|index\.json|tflite|npz)\b"
+            r"(?:FileNotFoundError|No such file or directory|does not exist|not found)[^\n]{0,160}\.(?:safetensors|ckpt|pth?|bin|gguf|onnx|engine|plan|h5|pb|trt|model|index\.json|tflite|npz)\b"
             r"|(?:failed to (?:open|load)|unable to open|cannot open|could not open|error loading|Unable to open)[^\n]{0,120}\.(?:safetensors|ckpt|pth?|bin|gguf|onnx|engine|plan|h5|trt)\b[^\n]{0,80}(?:No such file|not found|does not exist)"
             r"|gguf_init_from_file: failed to open|NoSuchFile|NO_SUCHFILE|(?:Load model from|Opening) \S{1,160} failed[^\n]{0,40}(?:File doesn't exist|doesn't exist)",
             "a weights file is missing",
@@ -92,7 +103,9 @@ RULE = Rule(
         Signal(
             r"(?:NoSuchKey|NoSuchBucket|\(404\)|Not Found|AccessDenied|\(403\)|NoCredentialsError|Unable to locate credentials)",
             "an object that should be fetched is not there or may not be read (rule 9)",
-            ("botocore.exceptions.ClientError: An error occurred (404) when calling the HeadObject operation: Not Found",),
+            (
+                "botocore.exceptions.ClientError: An error occurred (404) when calling the HeadObject operation: Not Found",
+            ),
             near=r"download_file|download_fileobj|get_object|headobject|getobject|s3\.download|from_pretrained|snapshot_download|load_model|model_path",
             unless=r"PutObject|UploadPart|CreateMultipartUpload|HTTP/1|GET /|POST /",
             unless_near=r"upload_file|put_object|putobject|uploadpart|s3uploadfailed",

@@ -8,8 +8,14 @@ RULE = Rule(
     retry="no",
     because="this version of the software cannot load the model[: {what}]",
     details=(
-        Detail("what", r"model architectures? \[?'?([\w', ]{2,120}?)'?\]? (?:are|is|failed)|model type [`'\"]([\w-]{2,60})|unknown model architecture: '([\w-]{2,60})'"),
-        Detail("what", r"(untagged enum \w+)|KeyError: '([\w.]{2,120})'|unknown quantization (?:method|type):? '?([\w-]{2,40})"),
+        Detail(
+            "what",
+            r"model architectures? \[?'?([\w', ]{2,120}?)'?\]? (?:are|is|failed)|model type [`'\"]([\w-]{2,60})|unknown model architecture: '([\w-]{2,60})'",
+        ),
+        Detail(
+            "what",
+            r"(untagged enum \w+)|KeyError: '([\w.]{2,120})'|unknown quantization (?:method|type):? '?([\w-]{2,40})",
+        ),
     ),
     advice=(
         "Update the engine (and transformers, tokenizers) to a version that knows this model, or choose a model that this version"

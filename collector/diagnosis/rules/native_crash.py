@@ -51,13 +51,18 @@ RULE = Rule(
             says="native code used an instruction that this machine's CPU does not know (signal 4)",
             fault="platform",
             retry="no",
-            advice=("Use hosts with a newer CPU, or a build without the instruction set (AVX2, AVX-512) that it needs.",),
+            advice=(
+                "Use hosts with a newer CPU, or a build without the instruction set (AVX2, AVX-512) that it needs.",
+            ),
         ),
         Signal(
             r"Speicherzugriffsfehler|Erreur de segmentation|Violación de segmento|`core' generado|段错误|段錯誤|核心已转储|コアダンプ|セグメンテーション|Falha de segmentação|Errore di segmentazione|Ошибка сегмент\w+|Naruszenie ochrony pamięci"
             r"|Speicherabzug geschrieben|imagem do núcleo gravada|core dump creato|стек памяти сброшен",
             "a crash in other languages",
-            ("./run.sh: Zeile 3: 42 Speicherzugriffsfehler  (Speicherabzug geschrieben) python3 app.py", "段错误 (核心已转储)"),
+            (
+                "./run.sh: Zeile 3: 42 Speicherzugriffsfehler  (Speicherabzug geschrieben) python3 app.py",
+                "段错误 (核心已转储)",
+            ),
             Tier.CRASH,
             strength="likely",
         ),
@@ -82,7 +87,7 @@ RULE = Rule(
             (
                 "GGML_ASSERT: ggml.c:3000: n_dims >= 1",
                 "thread 'main' panicked at src/main.rs:10:5: index out of bounds",
-                "RuntimeError: false INTERNAL ASSERT FAILED at \"../c10/cuda/CUDACachingAllocator.cpp\":1234",
+                'RuntimeError: false INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":1234',
             ),
             Tier.CRASH,
             strength="possible",

@@ -8,7 +8,10 @@ RULE = Rule(
     retry="no",
     because="a native library is missing or does not match[: {library}][ ({symbol} is not in it)][ ({version} is not there)]",
     details=(
-        Detail("library", r"([\w.+-]{2,80}\.so(?:\.[\d.]+)?)\b(?=: cannot open|: undefined|: version)|\b(lib[\w.+-]{2,60}\.so(?:\.[\d.]+)?|lib\w+\.dll|\w+\.dll)\b"),
+        Detail(
+            "library",
+            r"([\w.+-]{2,80}\.so(?:\.[\d.]+)?)\b(?=: cannot open|: undefined|: version)|\b(lib[\w.+-]{2,60}\.so(?:\.[\d.]+)?|lib\w+\.dll|\w+\.dll)\b",
+        ),
         Detail("symbol", r"undefined symbol: (\w{2,60})"),
         Detail("version", r"version [`'](GLIBC\w*_[\d.]+|CXXABI_[\d.]+)'"),
         Detail("extension", r"([\w.-]{2,60})\.cpython-\d+"),
@@ -40,7 +43,9 @@ RULE = Rule(
         Signal(
             r"kann die Shared-Object-Datei nicht öffnen|impossible d'ouvrir le fichier d'objet partagé|no se puede abrir el (?:fichero|archivo) (?:de )?objeto(?:s)? compartido|无法打开共享(?:目标|对象)文件|共有オブジェクトファイルを開けません|não é possível abrir arquivo (?:de )?objeto compartilhado|не удаётся открыть общий объектный файл|impossibile aprire il file oggetto condiviso",
             "the loader's message in other languages",
-            ("ImportError: libcudnn.so.8: Kann die Shared-Object-Datei nicht öffnen: Datei oder Verzeichnis nicht gefunden",),
+            (
+                "ImportError: libcudnn.so.8: Kann die Shared-Object-Datei nicht öffnen: Datei oder Verzeichnis nicht gefunden",
+            ),
             Tier.RESOURCE,
         ),
         Signal(
@@ -83,7 +88,9 @@ RULE = Rule(
             strength="likely",
             unless=r"UserWarning|\bINFO\b|\bWARN",
             says="a native part could not be built or linked",
-            advice=("Install the compiler, headers or libraries that the message names in the image, or a prebuilt wheel.",),
+            advice=(
+                "Install the compiler, headers or libraries that the message names in the image, or a prebuilt wheel.",
+            ),
         ),
         Signal(
             r"(?:PyTorch and torchvision|torch(?:vision|audio)? (?:and|was)|xFormers|flash[-_]attn)[^\n]{0,80}(?:incompatible|compiled with (?:a )?different|was built for:?|can't load C\+\+/CUDA extensions|different CUDA)|xFormers wasn't build with CUDA support|libcudnn[^\n]{0,60}(?:incompatible|version)|cuDNN version incompatibility|Loaded runtime CuDNN library",

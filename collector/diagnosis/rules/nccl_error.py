@@ -24,7 +24,9 @@ RULE = Rule(
             says="two ranks were put on the same GPU",
             fault="model_config",
             retry="no",
-            advice=("Give each rank a GPU of its own: check CUDA_VISIBLE_DEVICES and the number of processes against the cards.",),
+            advice=(
+                "Give each rank a GPU of its own: check CUDA_VISIBLE_DEVICES and the number of processes against the cards.",
+            ),
         ),
         Signal(
             r"Watchdog caught collective operation timeout|collective operation timed out|Some NCCL operations have failed or timed out"
@@ -78,7 +80,7 @@ RULE = Rule(
             ),
             Tier.LAST_RESORT,
             strength="likely",
-            unless=r"terminate called",
+            unless=r"terminate called|socket\.cpp|errno: (?:97|99)",
             says="ranks of the job did not find or lost each other",
         ),
     ),

@@ -8,7 +8,10 @@ RULE = Rule(
     retry="yes",
     because="the network could not be reached[: {host} does not answer or has no address]",
     details=(
-        Detail("host", r"host='?([\w.-]{3,100})|failed to resolve '([^']{3,100})'|could not resolve host:? '?([\w.-]{3,100})|connect to '?https?://([\w.-]{3,100})|lookup ([\w.-]{3,100})"),
+        Detail(
+            "host",
+            r"host='?([\w.-]{3,100})|failed to resolve '([^']{3,100})'|could not resolve host:? '?([\w.-]{3,100})|connect to '?https?://([\w.-]{3,100})|lookup ([\w.-]{3,100})",
+        ),
     ),
     advice=(
         "Retry, on another host if it fails again.",
@@ -64,7 +67,7 @@ RULE = Rule(
             ),
             Tier.HINT,
             strength="likely",
-            unless=r"127\.0\.0\.1|localhost|0\.0\.0\.0|\[::1\]|host\.docker\.internal|RAS|NCCL|429|TCPStore|Read timed out|ResponseError\('too many 50|job-(?:take|done)|Error while getting job|\.s3[.-]|s3\.amazonaws",
+            unless=r"127\.0\.0\.1|localhost|0\.0\.0\.0|\[::1\]|host\.docker\.internal|RAS|NCCL|429|TCPStore|Read timed out|ResponseError\('too many 50|closing transport|job-(?:take|done)|Error while getting job|\.s3[.-]|s3\.amazonaws",
             unless_near=r"putobject|upload_file|upload_fileobj",
         ),
         Signal(

@@ -7,7 +7,12 @@ RULE = Rule(
     fault="user_code",
     retry="no",
     because="the handler's result cannot be encoded[: it holds an object of type {type}]",
-    details=(Detail("type", r"object of type '?([\w.]{1,60})'? is not|can(?:not|'t) (?:serialize|pickle|encode)[^\n]{0,20}'?([\w.]{2,60})'? object|Type is not JSON serializable: ([\w.]{1,60})"),),
+    details=(
+        Detail(
+            "type",
+            r"object of type '?([\w.]{1,60})'? is not|can(?:not|'t) (?:serialize|pickle|encode)[^\n]{0,20}'?([\w.]{2,60})'? object|Type is not JSON serializable: ([\w.]{1,60})",
+        ),
+    ),
     advice=(
         "Return plain data: convert {type} objects first (.tolist(), .item(), base64 text, dict).",
         "Return only dict, list, str, numbers, bool and None; encode bytes as base64 text.",

@@ -8,8 +8,14 @@ RULE = Rule(
     retry="maybe",
     because="a call between the worker and the platform failed[ (HTTP {status})][: {call}]",
     details=(
-        Detail("status", r"\b(4\d\d|5\d\d)\b(?=, message|[^\n]{0,20}(?:Client|Server) Error| [A-Z])|status\W{1,4}(4\d\d|5\d\d)"),
-        Detail("call", r"(job-take|job-done|job-stream|ping|Failed to return job results|Error while getting job|Error Getting Worker)"),
+        Detail(
+            "status",
+            r"\b(4\d\d|5\d\d)\b(?=, message|[^\n]{0,20}(?:Client|Server) Error| [A-Z])|status\W{1,4}(4\d\d|5\d\d)",
+        ),
+        Detail(
+            "call",
+            r"(job-take|job-done|job-stream|ping|Failed to return job results|Error while getting job|Error Getting Worker)",
+        ),
     ),
     advice=(
         "Retry the request, and look at the platform's status page.",
@@ -21,7 +27,7 @@ RULE = Rule(
             "taking a job failed",
             (
                 "ERROR  | Error while getting job: Timeout context manager should be used inside a task",
-                "ERROR Error Getting Worker BadRequest with {\"status\":400}",
+                'ERROR Error Getting Worker BadRequest with {"status":400}',
                 "Failed to get job, status code: 502",
             ),
             strength="likely",

@@ -8,7 +8,10 @@ RULE = Rule(
     retry="maybe",
     because="the port[ {port}] that it should listen on is already taken",
     details=(
-        Detail("port", r"(?:\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}|localhost|\[::\]|'::'|\*|0\.0\.0\.0'?,)[: ](\d{2,5})\b|port:? (\d{2,5})\b|:::?(\d{2,5})\b"),
+        Detail(
+            "port",
+            r"(?:\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}|localhost|\[::\]|'::'|\*|0\.0\.0\.0'?,)[: ](\d{2,5})\b|port:? (\d{2,5})\b|:::?(\d{2,5})\b",
+        ),
     ),
     advice=(
         "Choose another port for one of the two programs, or let the system choose (port 0).",

@@ -10,7 +10,10 @@ RULE = Rule(
     retry="maybe",
     because="the local server that the handler needs does not answer[ at {address}]",
     details=(
-        Detail("address", r"((?:https?|wss?)://(?:127\.0\.0\.1|localhost|0\.0\.0\.0)(?::\d{2,5})?)|((?:127\.0\.0\.1|localhost|0\.0\.0\.0):\d{2,5})"),
+        Detail(
+            "address",
+            r"((?:https?|wss?)://(?:127\.0\.0\.1|localhost|0\.0\.0\.0)(?::\d{2,5})?)|((?:127\.0\.0\.1|localhost|0\.0\.0\.0):\d{2,5})",
+        ),
         Detail("name", r"Self-Start (\S{1,40}) on port"),
     ),
     advice=(
@@ -19,8 +22,11 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"(?:" + _LOCAL + r")[^\n]{0,240}(?:connection refused|Errno 111|Max retries exceeded|Failed to establish|actively refused|Cannot connect|Connect call failed|积极拒绝|拒绝连接|Verbindungsaufbau abgelehnt|connexion refusée|conexión (?:rehusada|rechazada)|接続を拒否|conexão recusada)"
-            r"|(?:connection refused|Connect call failed|Cannot connect to host|Failed to connect to|failed to connect|connect ECONNREFUSED|Could not connect to|couldn't connect to|Unable to connect to)[^\n]{0,120}" + _LOCAL,
+            r"(?:"
+            + _LOCAL
+            + r")[^\n]{0,240}(?:connection refused|Errno 111|Max retries exceeded|Failed to establish|actively refused|Cannot connect|Connect call failed|积极拒绝|拒绝连接|Verbindungsaufbau abgelehnt|connexion refusée|conexión (?:rehusada|rechazada)|接続を拒否|conexão recusada)"
+            r"|(?:connection refused|Connect call failed|Cannot connect to host|Failed to connect to|failed to connect|connect ECONNREFUSED|Could not connect to|couldn't connect to|Unable to connect to)[^\n]{0,120}"
+            + _LOCAL,
             "a connection to this very machine is refused",
             (
                 "requests.exceptions.ConnectionError: HTTPConnectionPool(host='127.0.0.1', port=8188): Max retries exceeded with url:"
@@ -30,7 +36,7 @@ RULE = Rule(
                 "ConnectionRefusedError: [Errno 111] Connect call failed ('127.0.0.1', 3000)",
                 "Error: connect ECONNREFUSED 127.0.0.1:11434",
             ),
-            unless=r"Read timed out|4317|4318|trying again|RAS|TCPStore|rdzv",
+            unless=r"socket\.cpp|errno: (?:97|99)|Read timed out|4317|4318|trying again|RAS|TCPStore|rdzv",
             strength="certain",
         ),
         Signal(
@@ -83,7 +89,10 @@ RULE = Rule(
         Signal(
             r"connection refused|ECONNREFUSED|ConnectionRefusedError|Errno 111\b|Verbindungsaufbau abgelehnt|connexion refusée|conexión (?:rehusada|rechazada)|拒绝连接|连接被拒绝|目标计算机积极拒绝|接続を拒否されました|conexão recusada|В соединении отказано",
             "a refused connection, with no address in the line",
-            ("ConnectionRefusedError: [Errno 111] Connection refused", "curl: (7) Failed to connect to localhost port 8188: Connection refused"),
+            (
+                "ConnectionRefusedError: [Errno 111] Connection refused",
+                "curl: (7) Failed to connect to localhost port 8188: Connection refused",
+            ),
             Tier.HINT,
             strength="likely",
             unless=r"https://|port=443|RAS|NCCL|TCPStore|4317|4318|registry",

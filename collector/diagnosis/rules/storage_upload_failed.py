@@ -8,7 +8,10 @@ RULE = Rule(
     retry="no",
     because="the result could not be written to object storage[: {problem}]",
     details=(
-        Detail("problem", r"An error occurred \((\w+)\) when calling|(Unable to locate credentials)|(Could not connect to the endpoint URL)|(NoSuchBucket|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch)"),
+        Detail(
+            "problem",
+            r"An error occurred \((\w+)\) when calling|(Unable to locate credentials)|(Could not connect to the endpoint URL)|(NoSuchBucket|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch)",
+        ),
         Detail("bucket", r"to ([\w.-]{3,63})/"),
     ),
     advice=(

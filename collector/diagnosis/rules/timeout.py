@@ -8,8 +8,14 @@ RULE = Rule(
     retry="maybe",
     because="a time limit expired[ after {seconds} s][: {what} did not end in time]",
     details=(
-        Detail("seconds", r"(?:timeout[=: ]+|within |after |in |TIMEOUT\(?)(\d+(?:\.\d+)?) ?(?:s\b|sec|seconds|\)|$)|read timeout=(\d+)|watchdog_timeout=(\d+)"),
-        Detail("what", r"RPC call to (\w{2,40}) timed out|(llama-server|ComfyUI|model load(?:ing)?) (?:failed to become|did not)"),
+        Detail(
+            "seconds",
+            r"(?:timeout[=: ]+|within |after |in |TIMEOUT\(?)(\d+(?:\.\d+)?) ?(?:s\b|sec|seconds|\)|$)|read timeout=(\d+)|watchdog_timeout=(\d+)",
+        ),
+        Detail(
+            "what",
+            r"RPC call to (\w{2,40}) timed out|(llama-server|ComfyUI|model load(?:ing)?) (?:failed to become|did not)",
+        ),
     ),
     advice=(
         "Find what it waited for: the last lines before the limit, or a stack dump of the stuck process (py-spy dump).",
