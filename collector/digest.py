@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from itertools import chain
 from typing import Final
 
 from collector.answers import Diagnosed, diagnosed, job_row, verdict_row
 from collector.clickhouse import Database
+from collector.errors import StoreRefused
 from collector.queries import waiting
-from collector.queries.job import JobSpans, spans_of_job
-from collector.queries.jobs import IDS_A_QUERY, StoredJob, stored_jobs
+from collector.queries.job import JobSpans, spans_of_jobs
+from collector.queries.jobs import StoredJob, stored_jobs
 from collector.queries.stored import JobRow, VerdictRow, ms_of
 from collector.settings import Settings
 
@@ -28,7 +30,9 @@ log = logging.getLogger(__name__)
 WAITING_MAX: Final = 50_000
 """Requests, and boots, that wait in memory; more are found by asking the store."""
 JOBS_A_ROUND: Final = 500
-AT_ONCE: Final = 4
+JOBS_A_QUESTION: Final = 50
+"""Measured with 2,000 requests on the embedded engine: 3.5 ms of processor each at 50 a question, 55 ms each alone."""
+AT_ONCE: Final = 2
 BOOTS_A_QUERY: Final = 200
 JOBS_OF_BOOTS_MAX: Final = 5_000
 GATHER_SECONDS: Final = 0.2
@@ -155,14 +159,14 @@ class Digest:
 
     async def _digest(self, db: Database, jobs: Sequence[Job], now: datetime) -> Round:
         """Diagnose these and write what changed."""
-        previous = await _previous(db, jobs)
         at_once = asyncio.Semaphore(AT_ONCE)
 
-        async def one(job: Job) -> Outcome:
+        async def one(tenant: str, job_ids: Sequence[str]) -> list[Outcome]:
             async with at_once:
-                return await self._outcome(db, job, previous.get(job), now)
+                return await self._outcomes(db, tenant, job_ids, now)
 
-        outcomes = await asyncio.gather(*(one(job) for job in jobs))
+        answered = await asyncio.gather(*(one(*batch) for batch in _batches(jobs)))
+        outcomes = list(chain.from_iterable(answered))
         rows = [outcome.row for outcome in outcomes if outcome.row]
         revisions = [outcome.revision for outcome in outcomes if outcome.revision]
         # The history first: after a kill in between, the next diagnosis makes the same revision again.
@@ -175,22 +179,39 @@ class Digest:
             failed=sum(outcome.failed for outcome in outcomes),
         )
 
-    async def _outcome(self, db: Database, job: Job, previous: StoredJob | None, now: datetime) -> Outcome:
-        found = await spans_of_job(db, *job)
+    async def _outcomes(self, db: Database, tenant: str, job_ids: Sequence[str], now: datetime) -> list[Outcome]:
+        """Diagnose requests of one tenant. A question that the store refuses is asked again for each alone."""
+        try:
+            found, previous = await asyncio.gather(spans_of_jobs(db, tenant, job_ids), stored_jobs(db, tenant, job_ids))
+        except StoreRefused:
+            if len(job_ids) > 1:
+                return [one for job_id in job_ids for one in await self._outcomes(db, tenant, [job_id], now)]
+            self._failed(tenant, job_ids[0])
+            return [Outcome(failed=True)]
+        return [
+            await asyncio.to_thread(self._outcome, tenant, job_id, found[job_id], previous.get(job_id), now)
+            for job_id in job_ids
+        ]
+
+    def _outcome(self, tenant: str, job_id: str, found: JobSpans, previous: StoredJob | None, now: datetime) -> Outcome:
         if not found.spans:  # past retention, or named by a hostile ledger: what is known stays
             return Outcome()
         try:
-            result = await asyncio.to_thread(diagnosed, *job, found, previous, now)
+            result = diagnosed(tenant, job_id, found, previous, now)
             if not _worth_writing(previous, result, found, now):
                 return Outcome()
             return Outcome(
                 row=job_row(result, found, previous, now),
                 revision=verdict_row(result, previous, now) if result.why else None,
             )
-        except Exception:  # one request that a rule trips over must not keep all others from theirs
-            self.failures += 1
-            log.exception("a request of tenant %s cannot be diagnosed: %r", *job)
+        except Exception:  # noqa: BLE001  one request that a rule trips over must not keep all others from theirs
+            self._failed(tenant, job_id)
             return Outcome(failed=True)
+
+    def _failed(self, tenant: str, job_id: str) -> None:
+        """Count, and log with the error at hand."""
+        self.failures += 1
+        log.exception("a request of tenant %s cannot be diagnosed: %r", tenant, job_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +233,11 @@ def _worth_writing(previous: StoredJob | None, result: Diagnosed, found: JobSpan
     return not result.answer.final and now - previous.updated_at >= REFRESH
 
 
-async def _previous(db: Database, jobs: Sequence[Job]) -> dict[Job, StoredJob]:
-    """What earlier diagnoses of these left behind."""
-    previous: dict[Job, StoredJob] = {}
-    for tenant in dict.fromkeys(tenant for tenant, _ in jobs):
-        ids = [job_id for owner, job_id in jobs if owner == tenant]
-        for start in range(0, len(ids), IDS_A_QUERY):
-            found = await stored_jobs(db, tenant, ids[start : start + IDS_A_QUERY])
-            previous.update({(tenant, job_id): stored for job_id, stored in found.items()})
-    return previous
+def _batches(jobs: Sequence[Job]) -> Iterator[tuple[str, list[str]]]:
+    """Requests of one tenant each, a question's worth at a time."""
+    by_tenant: dict[str, list[str]] = {}
+    for tenant, job_id in jobs:
+        by_tenant.setdefault(tenant, []).append(job_id)
+    for tenant, job_ids in by_tenant.items():
+        for start in range(0, len(job_ids), JOBS_A_QUESTION):
+            yield tenant, job_ids[start : start + JOBS_A_QUESTION]

@@ -6,8 +6,9 @@ Bounded in rows and bytes. What a bound leaves out is told by `cut`: an answer m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from collector.clickhouse import Database
@@ -17,15 +18,17 @@ from sdk_exporter.contract import STARTED_SUFFIX, Key, SpanName
 
 OWN_SPANS_MAX: Final = 2_000
 WORKER_SPANS_MAX: Final = 500
-"""Records of the boots that are no reports: boot, prestart, checks, shutdown, death."""
+"""Records of one boot that are no reports: boot, prestart, checks, shutdown, death."""
 REPORTS_MAX: Final = 1_000
-"""Heartbeats and channel reports within the life of the request; the newest stay (1,000 heartbeats are four hours)."""
+"""Heartbeats and channel reports of one boot within the life of the request, and the newest (four hours of them)."""
 NEWEST_REPORTS: Final = 10
 """Reports of each kind and boot that are read however late they are: is the worker still there?"""
 ENDPOINT_SPANS_MAX: Final = 300
 PLATFORM_SPANS_MAX: Final = 200
 BYTES_MAX: Final = 32 << 20
 """Attributes, events and resources that one question may bring into memory."""
+FAIR_ROWS: Final = 100
+"""Rows of each request or boot when many are asked for at once; who has more is asked for again, alone."""
 BOOTS_MAX: Final = 50
 MARGIN_NS: Final = 120 * 1_000_000_000
 """Reports come every 15 to 60 s, so those around the request lie within two minutes of it."""
@@ -62,21 +65,33 @@ class JobSpans:
         return max((span.arrived_ms for span in self.spans), default=0)
 
 
-def _bounded_text(rows: str, order: str) -> str:
-    """A question around `rows`: in `order`, no more than {most} rows and {bytes} bytes, and how many there were.
+Boot = tuple[str, str]  # worker id, boot id
 
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Spans by what they belong to (a request, a boot, an endpoint), and of which of these a bound left some out."""
+
+    spans: Mapping[Any, list[SpanRow]]
+    cut: frozenset[Any] = frozenset()
+
+
+def _bounded_text(rows: str, by: str, order: str) -> str:
+    """A question around `rows`: of each `by`, in `order`, no more than {most} rows and {bytes} bytes, and their number.
+
+    The first row always comes, so that what is there is never taken for absent.
     Of a span told twice the newest copy is read: a replay can land in another partition, where copies never merge.
     """
     return f"""
 SELECT {SPAN_COLUMNS}, all_of_them
 FROM (
-    SELECT *, count() OVER () AS all_of_them,
-           sum(length(attributes) + length(resource) + length(events) + length(links)) OVER (ORDER BY {order}) AS bytes
+    SELECT *, count() OVER (PARTITION BY {by}) AS all_of_them,
+           row_number() OVER (PARTITION BY {by} ORDER BY {order}) AS place,
+           sum(length(attributes) + length(resource) + length(events) + length(links))
+               OVER (PARTITION BY {by} ORDER BY {order}) AS bytes
     FROM ({rows})
 )
-WHERE bytes <= {{bytes:UInt64}}
-ORDER BY {order}
-LIMIT {{most:UInt32}}
+WHERE place = 1 OR (bytes <= {{bytes:UInt64}} AND place <= {{most:UInt32}})
 """  # noqa: S608  what is put in are texts of this module
 
 
@@ -84,10 +99,11 @@ _OWN = _bounded_text(
     f"""
     SELECT {SPAN_COLUMNS}, has({{first:Array(String)}}, name) AS told_first
     FROM spans
-    WHERE tenant = {{tenant:String}} AND job_id = {{job_id:String}}
+    WHERE tenant = {{tenant:String}} AND job_id IN {{job_ids:Array(String)}}
     ORDER BY arrived_ms DESC
-    LIMIT 1 BY span_id
+    LIMIT 1 BY job_id, span_id
     """,  # noqa: S608
+    "job_id",
     "told_first DESC, start_ns, span_id",
 )
 
@@ -99,8 +115,9 @@ _OF_BOOTS = _bounded_text(
       AND worker_id IN {{workers:Array(String)}} AND boot_id IN {{boots:Array(String)}}
       AND name NOT IN {{reports:Array(String)}} AND name NOT IN {{platform:Array(String)}}
     ORDER BY arrived_ms DESC
-    LIMIT 1 BY span_id
+    LIMIT 1 BY worker_id, boot_id, span_id
     """,  # noqa: S608
+    "worker_id, boot_id",
     "start_ns, span_id",
 )
 
@@ -109,7 +126,7 @@ _REPORTS_OF_BOOTS = _bounded_text(
     SELECT *
     FROM (
         SELECT *, end_ns >= {{from_ns:Int64}} AND start_ns <= {{to_ns:Int64}} AS within,
-               row_number() OVER (PARTITION BY worker_id, boot_id, name ORDER BY end_ns DESC) AS newest
+               row_number() OVER (PARTITION BY worker_id, boot_id, name ORDER BY end_ns DESC, span_id) AS newest
         FROM (
             SELECT {SPAN_COLUMNS}
             FROM spans
@@ -117,24 +134,26 @@ _REPORTS_OF_BOOTS = _bounded_text(
               AND worker_id IN {{workers:Array(String)}} AND boot_id IN {{boots:Array(String)}}
               AND name IN {{reports:Array(String)}}
             ORDER BY arrived_ms DESC
-            LIMIT 1 BY span_id
+            LIMIT 1 BY worker_id, boot_id, span_id
         )
     )
     WHERE within OR newest <= {{newest:UInt32}}
     """,  # noqa: S608
-    "within DESC, start_ns DESC, span_id",
+    "worker_id, boot_id",
+    "newest <= {newest:UInt32} DESC, start_ns DESC, span_id",
 )
 
-_OF_ENDPOINT = _bounded_text(
+_OF_ENDPOINTS = _bounded_text(
     f"""
     SELECT {SPAN_COLUMNS}
     FROM spans
-    WHERE tenant = {{tenant:String}} AND job_id = '' AND endpoint_id = {{endpoint:String}} AND worker_id != ''
+    WHERE tenant = {{tenant:String}} AND job_id = '' AND endpoint_id IN {{endpoints:Array(String)}} AND worker_id != ''
       AND name NOT IN {{platform:Array(String)}}
       AND end_ns >= {{from_ns:Int64}} AND start_ns <= {{to_ns:Int64}}
     ORDER BY arrived_ms DESC
-    LIMIT 1 BY span_id
+    LIMIT 1 BY endpoint_id, span_id
     """,  # noqa: S608
+    "endpoint_id",
     "start_ns DESC, span_id",
 )
 
@@ -142,123 +161,197 @@ _OF_PLATFORM = _bounded_text(
     f"""
     SELECT {SPAN_COLUMNS}
     FROM spans
-    WHERE tenant = {{tenant:String}} AND job_id = '' AND endpoint_id = {{endpoint:String}}
+    WHERE tenant = {{tenant:String}} AND job_id = '' AND endpoint_id IN {{endpoints:Array(String)}}
       AND name IN {{platform:Array(String)}}
-      AND (empty({{workers:Array(String)}}) OR worker_id = '' OR worker_id IN {{workers:Array(String)}})
       AND end_ns >= {{from_ns:Int64}} AND start_ns <= {{to_ns:Int64}}
     ORDER BY arrived_ms DESC
-    LIMIT 1 BY span_id
+    LIMIT 1 BY endpoint_id, span_id
     """,  # noqa: S608
+    "endpoint_id",
     "start_ns DESC, span_id",
 )
 
 _NAMING = """
-SELECT DISTINCT worker_id, boot_id
+SELECT DISTINCT worker_id, boot_id, arrayJoin(arrayIntersect(
+           arrayConcat(JSONExtract(attributes, {death_key:String}, 'Array(String)'),
+                       JSONExtract(attributes, {shutdown_key:String}, 'Array(String)')),
+           {job_ids:Array(String)})) AS named
 FROM spans
 WHERE tenant = {tenant:String} AND job_id = '' AND name IN {names:Array(String)} AND worker_id != ''
-  AND (has(JSONExtract(attributes, {death_key:String}, 'Array(String)'), {job_id:String})
-       OR has(JSONExtract(attributes, {shutdown_key:String}, 'Array(String)'), {job_id:String}))
 LIMIT {most:UInt32}
 """
 
 
 async def spans_of_job(db: Database, tenant: str, job_id: str) -> JobSpans:
     """What is stored about a request and its workers. No span at all: nothing by this id is stored (any more)."""
-    own = await _bounded(db, _OWN, {"tenant": tenant, "job_id": job_id, "first": _TOLD_FIRST}, OWN_SPANS_MAX)
-    boots = {(span.worker_id, span.boot_id) for span in own.spans if span.worker_id}
-    if not boots:
-        boots = await _boots_naming(db, tenant, job_id)
-    if not own.spans and not boots:
-        return own
-    parts = await asyncio.gather(
-        _of_boots(db, tenant, boots, own.spans) if boots else _of_endpoint(db, tenant, own.spans),
-        _of_platform(db, tenant, boots, own.spans),
-    )
-    spans = sorted(
-        [span for part in (own, *parts) for span in part.spans], key=lambda span: (span.start_ns, span.span_id)
-    )
-    return JobSpans(spans=spans, cut=len(boots) > BOOTS_MAX or any(part.cut for part in (own, *parts)))
+    return (await _asked_at_once(db, tenant, [job_id]))[job_id]
 
 
-async def _of_boots(db: Database, tenant: str, boots: set[tuple[str, str]], own: Sequence[SpanRow]) -> JobSpans:
-    """Records of these boots: all that happened once, and the reports around the request."""
-    read = sorted(boots)[:BOOTS_MAX]
-    from_ns, to_ns = _interval(own)
-    shared = {
-        "tenant": tenant,
-        "workers": sorted({worker for worker, _ in read}),
-        "boots": sorted({boot for _, boot in read}),
-        "reports": list(_REPORTS),
-    }
-    once, reports = await asyncio.gather(
-        _bounded(db, _OF_BOOTS, {**shared, "platform": list(_PLATFORM)}, WORKER_SPANS_MAX),
-        _bounded(
-            db,
-            _REPORTS_OF_BOOTS,
-            {**shared, "from_ns": from_ns, "to_ns": to_ns, "newest": NEWEST_REPORTS},
-            REPORTS_MAX,
+async def spans_of_jobs(db: Database, tenant: str, job_ids: Sequence[str]) -> dict[str, JobSpans]:
+    """The same for many, in as many questions as for one. Who has more records than its share is asked for alone."""
+    found = await _asked_at_once(db, tenant, job_ids)
+    if len(job_ids) > 1:
+        for job_id in [job_id for job_id, spans in found.items() if spans.cut]:
+            found[job_id] = await spans_of_job(db, tenant, job_id)
+    return found
+
+
+async def _asked_at_once(db: Database, tenant: str, job_ids: Sequence[str]) -> dict[str, JobSpans]:
+    ask = partial(_bounded, db, tenant)
+    own = await ask(_OWN, {"job_ids": list(job_ids), "first": _TOLD_FIRST}, lambda span: span.job_id, len(job_ids))
+    boots = await _boots_of(db, tenant, job_ids, own)
+    told = [job_id for job_id in job_ids if own.spans.get(job_id) or boots[job_id]]
+    from_ns, to_ns = _interval([span for spans in own.spans.values() for span in spans])
+    interval = {"from_ns": from_ns, "to_ns": to_ns}
+    all_boots = sorted({boot for job_id in told for boot in boots[job_id]})
+    endpoints = {job_id: _endpoint_of(own.spans.get(job_id, ())) for job_id in told}
+    once, reports, platform, meanwhile = await asyncio.gather(
+        _of_boots(ask, all_boots),
+        _reports_of(ask, all_boots, interval),
+        _of_endpoints(ask, _OF_PLATFORM, set(endpoints.values()), interval),
+        # What its endpoint's workers did while a request waited for one tells why none claimed it.
+        _of_endpoints(
+            ask,
+            _OF_ENDPOINTS,
+            {endpoints[job_id] for job_id in told if not boots[job_id]},
+            {**interval, "to_ns": INT64_MAX},
         ),
     )
-    kept = [span for span in (*once.spans, *reports.spans) if (span.worker_id, span.boot_id) in boots]
-    return JobSpans(kept, cut=once.cut or reports.cut)
+    answers = {job_id: JobSpans([], cut=job_id in own.cut) for job_id in job_ids}
+    for job_id in told:
+        mine = own.spans.get(job_id, [])
+        parts = [*mine, *_around(mine, platform.spans.get(endpoints[job_id], ()), boots[job_id])]
+        for boot in boots[job_id]:
+            parts += once.spans.get(boot, ())
+            parts += _told_around(mine, reports.spans.get(boot, ()))
+        if not boots[job_id]:
+            parts += _meanwhile(mine, meanwhile.spans.get(endpoints[job_id], ()))
+        answers[job_id] = JobSpans(
+            sorted(parts, key=lambda span: (span.start_ns, span.span_id)),
+            cut=job_id in own.cut
+            or len(boots[job_id]) >= BOOTS_MAX
+            or endpoints[job_id] in platform.cut
+            or any(boot in once.cut or boot in reports.cut for boot in boots[job_id]),
+        )
+    return answers
 
 
-async def _of_endpoint(db: Database, tenant: str, own: Sequence[SpanRow]) -> JobSpans:
-    """What the endpoint's workers did while the request waited for one: it tells why none claimed it.
+async def _boots_of(db: Database, tenant: str, job_ids: Sequence[str], own: _Part) -> dict[str, list[Boot]]:
+    """The boots that each request was in the hands of: by its own records, else by those of a boot that names it."""
+    boots = {
+        job_id: sorted({(span.worker_id, span.boot_id) for span in own.spans.get(job_id, ()) if span.worker_id})
+        for job_id in job_ids
+    }
+    homeless = [job_id for job_id, found in boots.items() if not found]
+    if homeless:
+        most = BOOTS_MAX * len(homeless)
+        parameters = {
+            "tenant": tenant,
+            "job_ids": homeless,
+            "names": [SpanName.DEATH, SpanName.SHUTDOWN, SpanName.SHUTDOWN + STARTED_SUFFIX],
+            "death_key": Key.DEATH_JOBS_IN_HAND,
+            "shutdown_key": Key.SHUTDOWN_JOBS_IN_HAND,
+            "most": most,
+        }
+        for row in await db.query(_NAMING, parameters, max_rows=most):
+            boots[str(row["named"])].append((str(row["worker_id"]), str(row["boot_id"])))
+    return {job_id: found[:BOOTS_MAX] for job_id, found in boots.items()}
+
+
+async def _of_boots(ask: _Ask, boots: Sequence[Boot]) -> _Part:
+    """What these boots told once: boot, prestart, checks, shutdown, death."""
+    if not boots:
+        return _Part({})
+    parameters = {**_named(boots), "reports": list(_REPORTS), "platform": list(_PLATFORM)}
+    return await ask(_OF_BOOTS, parameters, _boot_of, len(boots), most=WORKER_SPANS_MAX)
+
+
+async def _reports_of(ask: _Ask, boots: Sequence[Boot], interval: Mapping[str, int]) -> _Part:
+    """What these boots tell again and again: within the interval, and the newest of each kind."""
+    if not boots:
+        return _Part({})
+    parameters = {**_named(boots), **interval, "reports": list(_REPORTS), "newest": NEWEST_REPORTS}
+    return await ask(_REPORTS_OF_BOOTS, parameters, _boot_of, len(boots), most=REPORTS_MAX)
+
+
+async def _of_endpoints(ask: _Ask, sql: str, endpoints: set[str], interval: Mapping[str, int]) -> _Part:
+    asked = sorted(endpoints - {""})
+    if not asked:
+        return _Part({})
+    parameters = {"endpoints": asked, "platform": list(_PLATFORM), **interval}
+    most = PLATFORM_SPANS_MAX if sql is _OF_PLATFORM else ENDPOINT_SPANS_MAX
+    return await ask(sql, parameters, lambda span: span.endpoint_id, 1, most=most)
+
+
+_Ask = Callable[..., Awaitable[_Part]]
+
+
+async def _bounded(
+    db: Database,
+    tenant: str,
+    sql: str,
+    parameters: Mapping[str, Any],
+    key: Callable[[SpanRow], Any],
+    keys: int,
+    *,
+    most: int | None = None,
+) -> _Part:
+    """Ask, and put the spans by what they belong to. `keys`: how many share the bounds."""
+    most = OWN_SPANS_MAX if most is None else most
+    share = most if keys == 1 else min(most, FAIR_ROWS)
+    bounds = {"most": share, "bytes": BYTES_MAX // keys}
+    rows = await db.query(sql, {"tenant": tenant, **parameters, **bounds}, max_rows=share * max(keys, 1_000))
+    spans: dict[Any, list[SpanRow]] = {}
+    numbers: dict[Any, int] = {}
+    for row in rows:
+        span = span_row(row)
+        spans.setdefault(key(span), []).append(span)
+        numbers[key(span)] = int(row["all_of_them"])
+    return _Part(spans, frozenset(one for one, number in numbers.items() if number > len(spans[one])))
+
+
+def _named(boots: Sequence[Boot]) -> dict[str, list[str]]:
+    return {"workers": sorted({worker for worker, _ in boots}), "boots": sorted({boot for _, boot in boots})}
+
+
+def _boot_of(span: SpanRow) -> Boot:
+    return (span.worker_id, span.boot_id)
+
+
+def _endpoint_of(own: Sequence[SpanRow]) -> str:
+    return next((span.endpoint_id for span in own if span.endpoint_id), "")
+
+
+def _within(span: SpanRow, from_ns: int, to_ns: int) -> bool:
+    return span.end_ns >= from_ns and span.start_ns <= to_ns
+
+
+def _told_around(own: Sequence[SpanRow], reports: Sequence[SpanRow]) -> list[SpanRow]:
+    """Of one boot's reports those around the request, and the newest of each kind."""
+    from_ns, to_ns = _interval(own)
+    newest: dict[str, int] = {}
+    kept = []
+    for span in sorted(reports, key=lambda span: (-span.end_ns, span.span_id)):
+        newest[span.name] = newest.get(span.name, 0) + 1
+        if newest[span.name] <= NEWEST_REPORTS or _within(span, from_ns, to_ns):
+            kept.append(span)
+    return kept
+
+
+def _around(own: Sequence[SpanRow], platform: Sequence[SpanRow], boots: Sequence[Boot]) -> list[SpanRow]:
+    """What the platform said of these workers, or of the endpoint, around the request."""
+    workers = {"", *(worker for worker, _ in boots)}
+    return [span for span in platform if _within(span, *_interval(own)) and (not boots or span.worker_id in workers)]
+
+
+def _meanwhile(own: Sequence[SpanRow], of_endpoint: Sequence[SpanRow]) -> list[SpanRow]:
+    """What others did around a request that nobody claimed, until now where it may be waiting still.
 
     The newest of it: an endpoint can have hundreds of workers, so this is a sample and never a whole to call cut.
     """
-    endpoint = next((span.endpoint_id for span in own if span.endpoint_id), "")
-    if not endpoint:
-        return JobSpans([], cut=False)
     from_ns, to_ns = _interval(own)
-    parameters = {
-        "tenant": tenant,
-        "endpoint": endpoint,
-        "platform": list(_PLATFORM),
-        "from_ns": from_ns,
-        "to_ns": INT64_MAX if all(span.name in _OPEN_ENDED for span in own) else to_ns,
-    }
-    sample = await _bounded(db, _OF_ENDPOINT, parameters, ENDPOINT_SPANS_MAX)
-    return JobSpans(sample.spans, cut=False)
-
-
-async def _of_platform(db: Database, tenant: str, boots: set[tuple[str, str]], own: Sequence[SpanRow]) -> JobSpans:
-    """What the platform itself said about these workers, or, with none yet, about the endpoint."""
-    endpoint = next((span.endpoint_id for span in own if span.endpoint_id), "")
-    if not endpoint:
-        return JobSpans([], cut=False)
-    from_ns, to_ns = _interval(own)
-    parameters = {
-        "tenant": tenant,
-        "endpoint": endpoint,
-        "platform": list(_PLATFORM),
-        "workers": sorted({worker for worker, _ in boots}),
-        "from_ns": from_ns,
-        "to_ns": to_ns,
-    }
-    return await _bounded(db, _OF_PLATFORM, parameters, PLATFORM_SPANS_MAX)
-
-
-async def _boots_naming(db: Database, tenant: str, job_id: str) -> set[tuple[str, str]]:
-    """Boots that ended with this request in hand: all that is left where its own records were lost."""
-    parameters = {
-        "tenant": tenant,
-        "job_id": job_id,
-        "names": [SpanName.DEATH, SpanName.SHUTDOWN, SpanName.SHUTDOWN + STARTED_SUFFIX],
-        "death_key": Key.DEATH_JOBS_IN_HAND,
-        "shutdown_key": Key.SHUTDOWN_JOBS_IN_HAND,
-        "most": BOOTS_MAX,
-    }
-    rows = await db.query(_NAMING, parameters, max_rows=BOOTS_MAX)
-    return {(str(row["worker_id"]), str(row["boot_id"])) for row in rows}
-
-
-async def _bounded(db: Database, sql: str, parameters: dict[str, Any], most: int) -> JobSpans:
-    rows = await db.query(sql, {**parameters, "most": most, "bytes": BYTES_MAX}, max_rows=most)
-    # Rows beyond the bounds are counted by those within. One span of 32 MiB, which alone would leave none, cannot be
-    # stored: attributes are bounded at the door.
-    return JobSpans([span_row(row) for row in rows], cut=bool(rows) and int(rows[0]["all_of_them"]) > len(rows))
+    until = INT64_MAX if all(span.name in _OPEN_ENDED for span in own) else to_ns
+    return [span for span in of_endpoint if _within(span, from_ns, until)]
 
 
 def _interval(own: Sequence[SpanRow]) -> tuple[int, int]:

@@ -20,7 +20,8 @@ from otlp_bytes import PROTOBUF, request_of, span
 from collector import digest as digests
 from collector.clickhouse import Database
 from collector.digest import Digest, Round
-from collector.errors import StoreUnavailable
+from collector.errors import StoreRefused, StoreUnavailable
+from collector.queries import JobRow, VerdictRow
 from collector.rows import SpanRow
 from collector.settings import Settings
 from sdk_exporter.contract import Key, SpanName
@@ -190,6 +191,42 @@ async def test_a_request_that_a_rule_trips_over_does_not_keep_others_from_their_
     assert (digest.failures, digest.jobs) == (1, {})
 
 
+async def test_many_requests_with_long_ids_fit_into_one_question(
+    db: Database, settings: Settings, clock: Clock
+) -> None:
+    """Bound values travel in the address of a query: an id of 1 KiB is 3 KiB there."""
+    digest, worker = Digest(behind=False), Teller(clock.now)
+    names = [f"{n:03}" + "é" * 510 for n in range(60)]
+    await stored_and_touched(db, digest, [row for name in names for row in worker.completed(name)])
+    assert await digest.round(db, settings, clock.advance(4)) == Round(diagnosed=60, written=60, revised=60)
+
+
+async def test_a_question_that_the_store_refuses_is_asked_for_each_request_alone(
+    db: Database, settings: Settings, clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refusing(db: Database, tenant: str, job_ids: Sequence[str]) -> Any:
+        if "bad" in job_ids:
+            raise StoreRefused("too much at once")
+        return await real(db, tenant, job_ids)
+
+    real = digests.spans_of_jobs
+    monkeypatch.setattr(digests, "spans_of_jobs", refusing)
+    digest, worker = Digest(behind=False), Teller(clock.now)
+    await stored_and_touched(db, digest, [*worker.completed("bad"), *worker.completed("good")])
+    with caplog.at_level(logging.CRITICAL, logger="collector.digest"):
+        assert await digest.round(db, settings, clock.advance(4)) == Round(diagnosed=2, written=1, revised=1, failed=1)
+
+
+@pytest.mark.parametrize(("table", "row"), [("jobs", JobRow), ("verdict_history", VerdictRow)])
+async def test_a_row_has_the_columns_of_its_table(db: Database, table: str, row: type[JobRow | VerdictRow]) -> None:
+    columns = await db.query(
+        "SELECT name FROM system.columns"
+        " WHERE database = currentDatabase() AND table = {table:String} ORDER BY position",
+        {"table": table},
+    )
+    assert [column["name"] for column in columns] == [field.name for field in dataclasses.fields(row)]
+
+
 async def test_records_past_retention_leave_what_is_known_as_it_was(
     db: Database, settings: Settings, clock: Clock
 ) -> None:
@@ -212,13 +249,13 @@ async def test_open_requests_come_up_in_turn(
     for _ in range(4):
         await digest.round(db, settings, clock.advance(1))
     seen: list[set[str]] = []
-    real = digests.spans_of_job
+    real = digests.spans_of_jobs
 
-    async def noted(db: Database, tenant: str, job_id: str) -> Any:
-        seen[-1].add(job_id)
-        return await real(db, tenant, job_id)
+    async def noted(db: Database, tenant: str, job_ids: Sequence[str]) -> Any:
+        seen[-1].update(job_ids)
+        return await real(db, tenant, job_ids)
 
-    monkeypatch.setattr(digests, "spans_of_job", noted)
+    monkeypatch.setattr(digests, "spans_of_jobs", noted)
     for _ in range(3):
         seen.append(set())
         await digest.round(db, settings, clock.advance(1))

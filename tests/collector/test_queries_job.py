@@ -13,7 +13,7 @@ from job_spans import Teller
 
 from collector.clickhouse import Database
 from collector.queries import job as question
-from collector.queries.job import JobSpans, spans_of_job
+from collector.queries.job import JobSpans, spans_of_job, spans_of_jobs
 from collector.rows import SpanRow
 from sdk_exporter.contract import SpanName
 
@@ -115,3 +115,27 @@ async def test_a_request_nobody_claimed_has_what_its_endpoint_did_meanwhile(db: 
     await store(db, [waiting, *meanwhile, platform, long_ago.death(-900, [])])
 
     assert await spans_of_job(db, "default", "q") == JobSpans(by_time(waiting, *meanwhile, platform), cut=False)
+
+
+async def test_many_are_asked_at_once_and_each_gets_what_it_would_get_alone(
+    db: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(question, "FAIR_ROWS", 5)  # so that some have more than their share
+    one, two = Teller(clock.now), Teller(clock.now, worker="w-2", boot="c" * 32, endpoint="ep-2")
+    caller = Teller(clock.now, worker="", boot="", endpoint="ep-2")
+    spans = [
+        *one.failed("small"),
+        *two.completed("large", at=100),
+        *(two.span("my.step", at, job="large") for at in range(100, 120)),
+        *(one.heartbeat(at * 15.0) for at in range(-10, 30)),
+        two.span(SpanName.BOOT, -100, -90),
+        one.death(500, ["only named"]),
+        caller.span(SpanName.CALLER_REQUEST + ".started", 90, job="waiting"),
+        caller.span(SpanName.PLATFORM_WORKER, 95),
+    ]
+    await store(db, spans)
+    names = ["small", "large", "only named", "waiting", "never"]
+    alone = {name: await spans_of_job(db, "default", name) for name in names}
+    assert await spans_of_jobs(db, "default", names) == alone
+    assert [len(alone[name].spans) for name in names] == [31, 25, 11, 2, 0]
+    assert not any(found.cut for found in alone.values())
