@@ -311,7 +311,7 @@ SCENARIOS: Final = (
         "init_failed",
         "gated_model_auth",
         _initializer_raises,
-        says="restricted",
+        says="gatedrepo",
     ),
     Scenario(
         "prestart-times-out",

@@ -10,9 +10,10 @@ import asyncio
 import os
 import signal
 import site
+import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -32,8 +33,48 @@ SETTINGS_OF_OTHERS: Final = ("STALLSCOPE_", "OTEL_", "RUNPOD_")
 """Prefixes of variables that a demo worker must not inherit: they were set for something else."""
 
 
+def descendants(pid: int) -> list[int]:
+    """Processes that `pid` started, and those that they did. Empty where it has ended."""
+    children: dict[int, list[int]] = {}
+    for child, parent in _parents():
+        children.setdefault(parent, []).append(child)
+    found, look = list[int](), [pid]
+    while look:
+        below = children.get(look.pop(), [])
+        found += below
+        look += below
+    return found
+
+
+def _parents() -> list[tuple[int, int]]:
+    """All processes and their parents."""
+    if not Path("/proc/self/stat").exists():
+        told = subprocess.run(["/bin/ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        return [(int(pid), int(parent)) for pid, parent in (line.split() for line in told.splitlines())]
+    pairs = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        pairs.append((int(stat.parent.name), int(fields[1])))
+    return pairs
+
+
+def kill(pids: Iterable[int]) -> None:
+    """Kill processes, each with its group where it leads one: what it forks meanwhile goes too."""
+    for pid in pids:
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
 class WorkerProcess:
-    """A worker under way: what it wrote, and how to end it. Its descendants are in one process group."""
+    """A worker under way: what it wrote, and how to end it."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -80,22 +121,18 @@ class WorkerProcess:
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
 
-    async def end(self) -> None:
-        """Shut it down and see that nothing of it is left."""
-        self.terminate()
-        try:
-            await self.wait_exit(seconds=END_SECONDS)
-        except TimeoutError:
-            pass
-        self.kill_all()
-        await self._process.wait()
+    async def end(self, *, at_once: bool = False) -> None:
+        """Shut it down, and see that nothing of it is left. `at_once`: what it would still tell is not needed."""
+        if not at_once:
+            self.terminate()
+            try:
+                await self.wait_exit(seconds=END_SECONDS)
+            except TimeoutError:
+                at_once = True
+        if at_once:
+            kill([self.pid, *descendants(self.pid)])
+            await self._process.wait()
         self._reading.cancel()
-
-    def kill_all(self) -> None:
-        try:
-            os.killpg(self.pid, signal.SIGKILL)  # the group outlives its leader while a descendant is left
-        except ProcessLookupError:
-            pass
 
     async def _read(self) -> None:
         stream, rest = self._process.stdout, ""
@@ -122,6 +159,7 @@ class Stage:
         self._directory = directory
         self._handler_logs = handler_logs
         self._workers: list[WorkerProcess] = []
+        self._starting: list[asyncio.Task[WorkerProcess]] = []
 
     async def __aenter__(self) -> Stage:
         return self
@@ -129,14 +167,22 @@ class Stage:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for worker in self._workers:
+        await asyncio.gather(*self._starting, return_exceptions=True)
+        at_once = kind is not None and issubclass(kind, asyncio.CancelledError)
+        for worker in () if at_once else self._workers:
             worker.terminate()
         self.platform.hold(self.endpoint, RELEASED_HOLD_SECONDS, stop_seconds=RELEASED_HOLD_SECONDS)
-        await asyncio.gather(*(worker.end() for worker in self._workers))
+        await asyncio.gather(*(worker.end(at_once=at_once) for worker in self._workers))
         await self.caller.__aexit__(kind, error, trace)
 
     async def start_worker(self, script: str, *, launcher: bool = True) -> WorkerProcess:
         """A worker of this endpoint: under the launcher, or alone with its own `instrument()`."""
+        # A task of its own, which a cancellation does not reach: a process half started would be left behind.
+        starting = asyncio.create_task(self._start_worker(script, launcher=launcher))
+        self._starting.append(starting)
+        return await asyncio.shield(starting)
+
+    async def _start_worker(self, script: str, *, launcher: bool) -> WorkerProcess:
         worker_id = f"{self.endpoint}-worker-{len(self._workers) + 1}"
         command = [sys.executable, "-u", str(WORKERS / f"{script}.py")]
         if launcher:
