@@ -13,10 +13,7 @@ import sys
 from collections.abc import Mapping
 
 from sdk_exporter import spool
-from sdk_exporter.recorder import kernel
-from sdk_exporter.recorder.around import Attached
-from sdk_exporter.recorder.loop import Recorder, forget_working_folder
-from sdk_exporter.recorder.settings import RecorderSettings
+from sdk_exporter.recorder import forget_working_folder, kernel
 
 
 def main() -> int:
@@ -29,6 +26,11 @@ def main() -> int:
         return 2
     events, wake, page, worker = handed_over
     _stand_aside({events, wake, page})
+    # Deliberate: what these load must not be looked for in the user's working folder.
+    from sdk_exporter.recorder.around import Attached
+    from sdk_exporter.recorder.loop import Recorder
+    from sdk_exporter.recorder.settings import RecorderSettings
+
     settings = RecorderSettings.from_env(os.environ)
     around = Attached(worker if os.getppid() == worker else None)
     Recorder(spool.Page(page), events, wake, around, settings, None).run()

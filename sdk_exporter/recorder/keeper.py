@@ -25,7 +25,7 @@ from typing import Final, NoReturn
 
 from sdk_exporter import spool
 from sdk_exporter.contract import SpanName
-from sdk_exporter.recorder import kernel
+from sdk_exporter.recorder import forget_working_folder, kernel
 from sdk_exporter.recorder.death import exit_facts, oom_kills, shell_code
 from sdk_exporter.recorder.processes import descendants
 from sdk_exporter.recorder.shared import FLUSH_DEADLINE, KEEPER_BEAT, Shared
@@ -215,6 +215,7 @@ class Keeper:
             if self._worker == 0:
                 for writer in set(self._worker_ends.values()):
                     os.close(writer)  # or the end of the stream never comes
+            forget_working_folder()
             # Deliberate: only this fork pays for the recorder's modules, the keeper stays small.
             from sdk_exporter.recorder.loop import run_recorder
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -49,7 +48,6 @@ def run_recorder(
     shared: Shared, page: spool.Page, events: int, wake: int, streams: Sequence[Stream], keeper: int
 ) -> None:
     """The launcher's form; returns when everything is handed on or the time for it is over."""
-    forget_working_folder()
     settings = RecorderSettings.from_env(os.environ)
     Recorder(page, events, wake, Launched(shared, page, streams, keeper), settings, shared).run()
 
@@ -324,10 +322,3 @@ class Recorder:
         self._seen = max(self._seen, int(known["seen"]))
         self._ledger.restore(known["ledger"])
         self._annotator.restore(known)
-
-
-def forget_working_folder() -> None:
-    """No module is looked for there any more: `python -m` puts it first, and a user's own `requests.py` in there is not
-    what OpenTelemetry wants."""
-    here = os.getcwd()
-    sys.path[:] = [entry for entry in sys.path if entry not in ("", here)]

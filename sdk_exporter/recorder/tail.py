@@ -8,12 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sdk_exporter import bounds, redaction
+from sdk_exporter import redaction
 from sdk_exporter.contract import LOG_OVERLAP_BYTES, Key, LogScope, LogStream
+from sdk_exporter.recorder.condense import condense
 from sdk_exporter.recorder.shared import CHUNKS, Shared, StreamField
 
 _JOBS: Final = 256
 """Jobs whose own output is kept; the one that printed least recently leaves first."""
+
+_LOOK_BACK_TIMES: Final = 8
+_LOOK_BACK_BYTES: Final = 256 * 1024
+_ACROSS_RESTART_BYTES: Final = 32 * 1024
+"""Of what was printed before the first run, the part that a recorder after us gets."""
 
 _ESCAPE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_=>])")
 _CONTROL: Final = re.compile(r"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -67,11 +73,8 @@ class Cleaner:
             border = re.search(rb"[\r\n]", data)
             data = b"\n" + data[border.end() :] if border else data
         text = self.text(plain(data.decode("utf-8", "replace")), truncated=raw.truncated, open_end=raw.open_end)
-        kept = bounds.tail(text, limit_bytes)
-        cut = len(kept) < len(bounds.valid(text))
-        if cut:
-            kept = _from_line(kept)
-        return kept.lstrip("\n") if raw.truncated else kept, redaction.count(kept), cut or raw.truncated
+        kept, cut = condense(text.lstrip("\n") if raw.truncated else text, limit_bytes)
+        return kept, redaction.count(kept), cut or raw.truncated
 
 
 def plain(text: str) -> str:
@@ -85,12 +88,6 @@ def plain(text: str) -> str:
 def _last_state(line: str) -> str:
     """What `\\r` leaves of a line; a bare `\\r` at its end clears nothing yet."""
     return next((state for state in reversed(line.split("\r")) if state), "")
-
-
-def _from_line(text: str, within: int = 256) -> str:
-    """From the next line on, when that is near."""
-    at = text.find("\n", 0, within)
-    return text[at + 1 :] if at >= 0 else text
 
 
 class PipeOutput:
@@ -162,7 +159,7 @@ class PipeOutput:
 
     def to_json(self) -> dict[str, Any]:
         """The gate's state. It holds raw text and goes to shared memory only."""
-        before = None if self._before_run is None else self._before_run.decode("latin-1")
+        before = None if self._before_run is None else self._before_run[-_ACROSS_RESTART_BYTES:].decode("latin-1")
         return {"cut": self._cut, "allowed": self._allowed, "before": before}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
@@ -251,8 +248,9 @@ class _Kept:
 
 
 def keep_bytes(tail_bytes: int) -> int:
-    """Raw bytes to take for a tail of so many: the overlap lets a secret be whole when it is looked for."""
-    return tail_bytes + LOG_OVERLAP_BYTES if tail_bytes else 0
+    """Raw bytes to take for a tail of so many: the root of a failure stands far before its end, and the overlap lets a
+    secret be whole when it is looked for."""
+    return min(_LOOK_BACK_TIMES * tail_bytes, _LOOK_BACK_BYTES) + LOG_OVERLAP_BYTES if tail_bytes else 0
 
 
 def attributes_of(raw: Raw, cleaner: Cleaner, limit_bytes: int, *, ship: bool) -> dict[str, Any]:
