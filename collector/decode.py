@@ -43,9 +43,13 @@ RESOURCE_BYTES: Final = 16_384
 """Most bytes of all texts of one resource: it is stored with each of its spans."""
 DEPTH: Final = 8
 """Levels of arrays and maps inside a value; what lies deeper becomes a mark."""
+JSON_GROWTH: Final = 6
+"""A byte of text is at most six of JSON: `\\u0000`."""
 TOO_DEEP: Final = "[too deep]"
-CACHED_BYTES: Final = 256
+SHORT: Final = 256
+"""Characters of a text that is worth remembering."""
 LATEST_NS: Final = 2**63 - 1
+NO_TRACE_ID, NO_SPAN_ID = bytes(16), bytes(8)
 STATUS_WORDS: Final = ("unset", "ok", "error")
 
 _LIMITS: Final = {
@@ -135,9 +139,10 @@ def _row(span: Span, resource: Attributes, scope: str, tenant: str, arrived_ms: 
 
 def _check(span: Span) -> None:
     """Refuse what has no identity or no place in time. Ids of zeros are invalid by the trace context standard."""
-    if len(span.trace_id) != 16 or not any(span.trace_id):
+    trace_id, span_id = span.trace_id, span.span_id
+    if len(trace_id) != 16 or trace_id == NO_TRACE_ID:
         raise _Refused("trace_id is not 16 bytes, or zero")
-    if len(span.span_id) != 8 or not any(span.span_id):
+    if len(span_id) != 8 or span_id == NO_SPAN_ID:
         raise _Refused("span_id is not 8 bytes, or zero")
     if span.parent_span_id and len(span.parent_span_id) != 8:
         raise _Refused("parent_span_id is not 8 bytes")
@@ -198,7 +203,9 @@ def _size(value: AttributeValue) -> int:
 def _value(value: AnyValue, key: str, depth: int = 0) -> AttributeValue:
     kind = value.WhichOneof("value")
     if kind == "string_value":
-        return _string(value.string_value, key)
+        text = value.string_value
+        # The common case first: short, and no id. Every limit of an attribute is above it.
+        return _redacted_short(text) if len(text) <= SHORT and key not in _VERBATIM else _string(text, key)
     if kind == "int_value":
         return value.int_value
     if kind == "bool_value":
@@ -244,8 +251,8 @@ def clean(text: str, limit_bytes: int) -> str:
     Cut once before redaction too, so that ten megabytes cost as much as twenty kilobytes; the overlap keeps whole any
     secret that the final cut would split.
     """
-    if len(text) <= CACHED_BYTES:
-        return _clean_short(text, limit_bytes)
+    if len(text) <= SHORT:
+        return bounds.clip(_redacted_short(text), limit_bytes)
     head = text[: limit_bytes + LOG_OVERLAP_BYTES]
     cleaned = bounds.clip(redact(head), limit_bytes)
     if len(head) < len(text) and not cleaned.endswith(bounds.CUT_MARK):
@@ -256,13 +263,16 @@ def clean(text: str, limit_bytes: int) -> str:
 def clean_tail(text: str, limit_bytes: int) -> str:
     """The end of `text` without secrets, in at most `limit_bytes`."""
     end = text[-(limit_bytes + LOG_OVERLAP_BYTES) :]
-    return bounds.tail(redact(end, truncated=len(end) < len(text)), limit_bytes)
+    cleaned = redact(end, truncated=len(end) < len(text))
+    if len(cleaned.encode("utf-8", "replace")) * JSON_GROWTH <= limit_bytes:
+        return bounds.valid(cleaned)  # the exact count is slow, and there is nothing to cut
+    return bounds.tail(cleaned, limit_bytes)
 
 
-@lru_cache(maxsize=4096)
-def _clean_short(text: str, limit_bytes: int) -> str:
+@lru_cache(maxsize=8192)
+def _redacted_short(text: str) -> str:
     """Short texts repeat (names, hosts, models), and looking for secrets is what costs most here."""
-    return bounds.clip(redact(text), limit_bytes)
+    return bounds.valid(redact(text))
 
 
 def _events(events: Sequence[Span.Event]) -> list[SpanEvent]:

@@ -43,9 +43,11 @@ def clickhouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClickHouseS
         find_library()
     except FileNotFoundError as error:
         skip_or_fail(f"no ClickHouse server: {error}")
-    with ClickHouseServer(
-        tmp_path_factory.mktemp("clickhouse"), users={"stallscope": {"password": PASSWORD}}, log_level="warning"
-    ) as server:
+    users = {
+        "stallscope": {"password": PASSWORD},
+        "reader": {"password": PASSWORD, "grants": ["GRANT SELECT ON *.*"]},
+    }
+    with ClickHouseServer(tmp_path_factory.mktemp("clickhouse"), users=users, log_level="warning") as server:
         yield server
 
 

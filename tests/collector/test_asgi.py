@@ -63,11 +63,15 @@ async def test_two_halves_over_one_store(clickhouse: ClickHouseServer) -> None:
     settings = Settings(database_url=SecretStr(server_url(clickhouse)))
     db = await Database.open(settings)
     await migrate.apply(db, retention_days=14)
+    reading = Settings(
+        database_url=SecretStr(settings.database_url.get_secret_value().replace("stallscope:", "reader:"))
+    )
     async with (
         served(asgi.collector_only(settings)) as collector,
-        served(asgi.dashboard_only(settings)) as dashboard,
+        served(asgi.dashboard_only(reading)) as dashboard,
     ):
         assert (await collector.post("/v1/traces", content=failed_run("job-2"), headers=PROTOBUF)).status_code == 200
+        assert (await dashboard.get("/readyz")).status_code == 200
         assert (await dashboard.get("/api/v1/jobs/job-2")).json()["verdict"]["code"] == "handler_failed"
         assert (await dashboard.post("/v1/traces", content=b"", headers=PROTOBUF)).status_code == 404
         assert (await collector.get("/jobs/job-2")).status_code == 404
