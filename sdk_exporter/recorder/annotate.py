@@ -10,11 +10,14 @@ from sdk_exporter import spool
 from sdk_exporter.contract import Key, Loss, SpanName
 from sdk_exporter.recorder import tail
 from sdk_exporter.recorder.children import Children
-from sdk_exporter.recorder.ledger import Ledger
+from sdk_exporter.recorder.ledger import IDLE, Ledger
 from sdk_exporter.recorder.settings import RecorderSettings, is_hex
 from sdk_exporter.recorder.shared import Shared
 from sdk_exporter.recorder.vitals import losses
 
+_STARTING: Final = frozenset({"boot", "fitness_check", "prestart"})
+_SILENT_SECONDS: Final = 15.0
+_QUIET_SECONDS: Final = 60.0
 _TAILED: Final = frozenset({SpanName.BOOT, SpanName.FITNESS_CHECK, SpanName.PRESTART, SpanName.JOB_RUN})
 
 
@@ -35,6 +38,7 @@ class Annotator:
         self._python = tail.PythonOutput()
         self._resource: dict[str, Any] = {}
         self._resource_news: dict[str, Any] = {}
+        self._stall_told = -1
         self.boot: tuple[str, str] | None = None
         """Trace id and span id of `worker.boot`."""
         if settings.boot is not None:
@@ -80,6 +84,30 @@ class Annotator:
             command = record.get("command") or children.command(record.get("child"))
             return {**self._point(record, SpanName.BACKEND_DEATH, failed=True), "a": {Key.PROCESS_COMMAND: command}}
         return None
+
+    def stall_tail(self, vitals: Mapping[str, Any]) -> dict[str, Any]:
+        """Attributes of a tail for the heartbeat when the worker seems to hang; once per state of its output.
+
+        A hang has no failing span and maybe no death for hours: what it printed last is its only evidence.
+        """
+        if not self._seems_to_hang(vitals):
+            return {}
+        raw = self._worker_output()
+        if raw.seen == self._stall_told:
+            return {}
+        self._stall_told = raw.seen
+        return self._tail(raw)
+
+    def _seems_to_hang(self, vitals: Mapping[str, Any]) -> bool:
+        phase = self._ledger.last_phase
+        if phase in (IDLE, "shutdown"):
+            return False
+        oldest = max(vitals.get(Key.HEARTBEAT_PROCESS, 0.0), vitals.get(Key.HEARTBEAT_LOOP, 0.0))
+        if oldest > max(_SILENT_SECONDS, self._settings.heartbeat_seconds):
+            return True
+        # Before the handler there may be no loop to beat: there the silence of the output tells.
+        quiet = 0.0 if self._pipes is None else self._pipes.quiet_seconds()
+        return phase in _STARTING and quiet > max(_QUIET_SECONDS, 4 * self._settings.heartbeat_seconds)
 
     def take_resource(self) -> dict[str, Any]:
         """Facts about the worker that are new since the last call."""

@@ -175,7 +175,7 @@ class Recorder:
         facts = heartbeat(self._page, self._ledger)
         if self._gpu.memory_used_bytes is not None:
             facts[Key.HEARTBEAT_GPU_MEMORY_USED_BYTES] = self._gpu.memory_used_bytes
-        return facts
+        return {**facts, **self._annotator.stall_tail(facts)}
 
     # ------------------------------------------------------------------------------------------------ handing on
 

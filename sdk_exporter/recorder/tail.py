@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,6 +99,7 @@ class PipeOutput:
         self._cut: int | None = None
         self._allowed = 0
         self._before_run: bytes | None = None
+        self._began = time.time_ns()
 
     def close_at(self, run_began_ns: int, keep_bytes: int) -> None:
         """From now on, what arrived after `run_began_ns` may not leave. The end of what came before is kept aside,
@@ -124,6 +126,12 @@ class PipeOutput:
         else:
             data, withheld = self._before_run or b"", max(0, seen - self._allowed)
         return Raw(data, seen, withheld, LogScope.WORKER, LogStream.COMBINED, True, True)
+
+    def quiet_seconds(self) -> float:
+        """Since the last output, or since we began where there was none."""
+        head = self._shared.chunks
+        last = self._shared.chunk(head - 1)[0] if head else self._began
+        return max(0.0, (time.time_ns() - last) / 1e9)
 
     def since(self, begin_ns: int, keep_bytes: int) -> Raw:
         """What came after `begin_ns`: whoever printed it, hence the worker's."""

@@ -92,9 +92,17 @@ def until(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
 
 def recorder_of(keeper: int) -> int | None:
     """Pid of the keeper's recorder."""
-    for entry in Path(f"/proc/{keeper}/task/{keeper}").glob("children"):
-        for child in entry.read_text().split():
-            name = Path(f"/proc/{child}/comm").read_text().strip()
-            if name == "stallscope-rec":
-                return int(child)
-    return None
+    return next((pid for pid, name in _children(keeper) if name == "stallscope-rec"), None)
+
+
+def worker_of(keeper: int) -> int | None:
+    """Pid of the keeper's worker."""
+    return next((pid for pid, name in _children(keeper) if not name.startswith("stallscope")), None)
+
+
+def _children(pid: int) -> Iterator[tuple[int, str]]:
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        try:
+            yield int(child), Path(f"/proc/{child}/comm").read_text().strip()
+        except OSError:
+            continue  # it has just ended

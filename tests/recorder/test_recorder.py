@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from launched import Launch, clean_environment, recorder_of, until
+from launched import Launch, clean_environment, recorder_of, until, worker_of
 from launched import launch as launch
 from launched import sink as sink
 from otlp_sink import Answer, Sink
@@ -455,6 +455,47 @@ def test_heartbeat_comes_at_once_and_tells_ages_jobs_and_memory(launch: Launch, 
     assert attributes["stallscope.heartbeat.loop"] < 60
     assert "stallscope.heartbeat.progress" not in attributes
     assert attributes["stallscope.heartbeat.rss_bytes"] > 1_000_000
+
+
+def test_worker_that_hangs_shows_its_last_output_once(launch: Launch, sink: Sink) -> None:
+    code = """
+    boot_ends()
+    page.set(spool.Page.LOOP_BEAT, time.monotonic_ns() - 20_000_000_000)
+    put("hand", j="job-1")
+    say("waiting for a lock")
+    sys.stdin.readline()
+    """
+    process = launch(code, stdin=subprocess.PIPE, env={"STALLSCOPE_HEARTBEAT_SECONDS": "0.3"})
+    beats = sink.wait_for(lambda s: [b for b in s.named("worker.heartbeat") if "stallscope.log.tail" in b.attributes])
+    seen = len(sink.named("worker.heartbeat"))
+    sink.wait_for(lambda s: len(s.named("worker.heartbeat")) > seen + 2)
+    finish(process)
+    assert beats[0].attributes["stallscope.log.tail"] == "waiting for a lock\n"
+    assert len([b for b in sink.named("worker.heartbeat") if "stallscope.log.tail" in b.attributes]) == 1
+
+
+def test_random_kills_leave_the_claim_the_death_and_the_last_line(launch: Launch, sink: Sink) -> None:
+    """Killed at any moment, the last line that reached the container log is the last of the tail."""
+    code = """
+    boot_ends()
+    put("hand", j="job-%d" % os.getpid())
+    number = 0
+    while True:
+        number += 1
+        os.write(1, b"line %d\\n" % number)
+    """
+    dice = random.SystemRandom()
+    for kill in range(12):
+        process = launch(code)
+        assert process.stdout is not None
+        for _ in range(dice.randrange(1, 3000)):
+            process.stdout.readline()
+        os.kill(until(lambda process=process: worker_of(process.pid)), signal.SIGKILL)
+        lines = finish(process).split(b"\n")
+        death = sink.named("worker.death")[-1].attributes
+        assert len(sink.named("worker.death")) == kill + 1
+        assert len(death["stallscope.death.jobs_in_hand"]) == 1
+        assert death["stallscope.log.tail"].split("\n")[-2:] == [line.decode() for line in lines[-2:]]
 
 
 def test_spawned_child_reaches_the_same_file(launch: Launch, sink: Sink) -> None:
