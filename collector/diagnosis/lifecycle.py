@@ -8,6 +8,7 @@ from collector.diagnosis.evidence import AttemptEvidence, Evidence
 from collector.diagnosis.lifecycle_case import Case, Rule, Ruling
 from collector.diagnosis.lifecycle_end import (
     backend_dead,
+    claim_forgotten,
     cold_start_slow,
     execution_timeout,
     process_gone,
@@ -63,6 +64,7 @@ RULES: Final[tuple[Rule, ...]] = (
     run_silent,
     execution_timeout,
     failed_for_caller,
+    claim_forgotten,
     worker_hung,
     backend_dead,
     cold_start_slow,

@@ -39,6 +39,8 @@ SHELL_SIGNAL_BASE: Final = 128
 DRAIN_SECONDS: Final = 10.0
 """A job claimed just before the shutdown may still begin to run within this."""
 SLOW_START_SECONDS: Final = 300.0
+NEVER_RUN_SECONDS: Final = 120.0
+"""A claim that is ready to run begins within a second; this long it is stuck."""
 HUNG_SECONDS: Final = 300.0
 """Loop and progress may stand this long in a handler that computes; the process's own beat may not."""
 
@@ -341,8 +343,32 @@ def _ended_badly(death: Record) -> bool:
     return ending.signal is not None or bool(ending.code) or bool(ending.oom_kill)
 
 
+def claim_forgotten(case: Case) -> Ruling | None:
+    """The worker lives and reports what it holds, and this request, which it never ran, is not among it."""
+    beat, run = _newest_beat(case), case.attempt.run
+    if beat is None or run is not None or Key.HEARTBEAT_JOBS not in beat.attributes:
+        return None
+    held = beat.texts(Key.HEARTBEAT_JOBS)
+    waited = between(case.claimed, beat.last)
+    if case.evidence.job_id in held or waited < SILENCE_POSSIBLE_SECONDS:
+        return None
+    sentence = (
+        f"This request was probably stranded: {case.worker} claimed it{_at(case)} and never ran it; the worker is alive"
+        f" and {duration(waited)} later no longer holds it."
+    )
+    items = (
+        *claim_item(case),
+        event(beat, f"heartbeat: requests in hand: {len(held)}, this one not among them"),
+        absence("no run of the request was told"),
+    )
+    return ruling(
+        "stranded_claim", sentence, NOT_READ, items, state="lost", final=case.since(beat.last) >= SILENCE_FINAL_SECONDS,
+        confidence="likely", inferred=True,
+    )  # fmt: skip
+
+
 def worker_hung(case: Case) -> Ruling | None:
-    """The recorder reports, but the process's threads, or loop and progress, do not move."""
+    """The recorder reports, but the process's threads, or loop and progress, do not move; or a claim is never run."""
     beat = _newest_beat(case)
     if beat is None:
         return None
@@ -356,6 +382,8 @@ def worker_hung(case: Case) -> Ruling | None:
         confidence = "likely" if process >= SILENCE_LIKELY_SECONDS else "possible"
     elif run is not None and not run.ended and still and min(still) >= HUNG_SECONDS:
         age, what, confidence = min(still), "neither its event loop nor its handler has moved", "possible"
+    elif run is None and waiting_on(case) is None and (waited := between(case.claimed, beat.last)) >= NEVER_RUN_SECONDS:
+        age, what, confidence = waited, "it holds the request and has not begun to run it", "possible"
     else:
         return None
     stands = "stands still" if confidence == "likely" else "possibly stands still"

@@ -211,7 +211,8 @@ def _sentence(case: Case, stop: Record, code: str, confidence: Confidence, *, on
     if code == "stop_late" and run is not None and run.ended and run.last_ns <= stop.start_ns:
         return (
             f"{signalled} too late: when the stop signal reached the worker at {clock(stop.start)}, the handler had"
-            f" already ended, {duration(between(run.last, stop.start))} before."
+            f" already ended, {duration(between(run.last, stop.start))} before; possibly a blocking call had held the"
+            " event loop."
         )
     if code == "stop_late":
         return (

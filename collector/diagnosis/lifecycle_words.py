@@ -37,6 +37,8 @@ def flat(text: str, limit_bytes: int) -> str:
 def duration(seconds: float) -> str:
     """Seconds in plain words: `12 ms`, `3.1 s`, `45 s`, `2 min 5 s`, `1 h 3 min`."""
     seconds = abs(seconds)
+    if seconds < 0.0005:
+        return "under 1 ms"
     if seconds < 0.0995:
         return f"{round(seconds * 1000)} ms"
     if seconds < 9.95:

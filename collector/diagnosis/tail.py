@@ -30,7 +30,7 @@ def diagnose_tail(clues: Clues) -> Verdict:
     return Verdict(
         code=code,
         cause=cause.code,
-        title=CAUSES[cause.code].title if cause.code in CAUSES and not unknown else VERDICTS[code].title,
+        title=CAUSES[cause.code].title if code == "unknown" and cause.code in CAUSES else VERDICTS[code].title,
         sentence=_sentence(clues, cause),
         fault=cause.fault,
         retry=cause.retry,

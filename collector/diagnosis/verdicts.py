@@ -25,6 +25,7 @@ class VerdictEntry:
     fault: Fault
     retry: Retry
     advice: tuple[str, ...]
+    example: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ VERDICTS: Final = _verdicts(
         "unknown",
         "no",
         (),
+        example="This request completed on worker `w1` at 12:00:02.1Z; the handler took 1.9 s.",
     ),
     VerdictEntry(
         "queued",
@@ -66,6 +68,7 @@ VERDICTS: Final = _verdicts(
         "unknown",
         "no",
         (),
+        example="This request waits in the queue, 5.0 s so far; no worker has claimed it.",
     ),
     VerdictEntry(
         "running",
@@ -75,6 +78,7 @@ VERDICTS: Final = _verdicts(
         "unknown",
         "no",
         (),
+        example="This request is running on worker `w1`, 20 s so far.",
     ),
     VerdictEntry(
         "stopped",
@@ -84,6 +88,10 @@ VERDICTS: Final = _verdicts(
         "caller_input",
         "yes",
         (),
+        example=(
+            "This request was stopped on worker `w1` as asked: the stop signal came at 12:00:03.0Z and the "
+            "handler ended 10 ms later."
+        ),
     ),
     VerdictEntry(
         "boot_crashed",
@@ -97,6 +105,11 @@ VERDICTS: Final = _verdicts(
             "Run the image by hand with the same environment: the crash is at import time, before the worker's loop.",
             "Move loading out of module level into a prestart hook, so that the failure reaches the caller.",
         ),
+        example=(
+            "This request waits because worker `w3` could not import a Python module 0.7 s after its start, "
+            "before it asked for work; no worker has claimed the request. 2 workers of the endpoint have ended so "
+            "since it was sent."
+        ),
     ),
     VerdictEntry(
         "boot_hung",
@@ -109,6 +122,10 @@ VERDICTS: Final = _verdicts(
             "Look at the last line that the worker wrote: the call after it does not return.",
             "Move downloads and model loading out of module level into a prestart hook with a time bound.",
         ),
+        example=(
+            "This request waits because worker `w2` hung while it was starting for 3 min 20 s, until it was ended "
+            "from outside (SIGTERM); it never asked for work."
+        ),
     ),
     VerdictEntry(
         "fitness_failed",
@@ -118,6 +135,10 @@ VERDICTS: Final = _verdicts(
         "platform",
         "maybe",
         ("Read what the check measured; if the host is at fault, the next worker on another host will pass.",),
+        example=(
+            "This request failed because the fitness check `gpu` found no usable GPU 1.0 s after the worker had "
+            "claimed it; the worker left."
+        ),
     ),
     VerdictEntry(
         "init_failed",
@@ -127,6 +148,10 @@ VERDICTS: Final = _verdicts(
         "user_code",
         "maybe",
         ("Fix what the initializer does; requests only run after it has returned.",),
+        example=(
+            "This request failed because the initializer `setup` refused its configuration 0.5 s after the worker "
+            "had claimed it."
+        ),
     ),
     VerdictEntry(
         "init_timeout",
@@ -136,6 +161,10 @@ VERDICTS: Final = _verdicts(
         "model_config",
         "maybe",
         ("Raise `init_timeout`, or make the load faster: weights in the image or on a volume, not from the network.",),
+        example=(
+            "This request failed because the initializer `setup` did not finish within its time bound of 2.0 s: "
+            "it was still running 2.0 s after the phase had begun, 1.0 s after the worker had claimed it."
+        ),
     ),
     VerdictEntry(
         "prestart_failed",
@@ -145,6 +174,10 @@ VERDICTS: Final = _verdicts(
         "user_code",
         "maybe",
         ("Fix what the hook does; requests only run after all hooks have succeeded.",),
+        example=(
+            "This request failed because the prestart hook `load_model` ran out of GPU memory 3.1 s after the "
+            "worker had claimed it."
+        ),
     ),
     VerdictEntry(
         "prestart_timeout",
@@ -157,6 +190,11 @@ VERDICTS: Final = _verdicts(
             "Raise the bound of the prestart phase, or make the named hook faster: weights in the image or on a volume,"
             " not from the network.",
         ),
+        example=(
+            "This request failed because the prestart hook `fetch_weights` did not finish within its time bound "
+            "of 5.0 s: it was still running 5.0 s after the phase had begun, 4.0 s after the worker had claimed "
+            "it."
+        ),
     ),
     VerdictEntry(
         "handler_failed",
@@ -166,6 +204,7 @@ VERDICTS: Final = _verdicts(
         "user_code",
         "maybe",
         ("Fix the handler where the traceback points.",),
+        example="This request failed because the handler raised `KeyError: 'prompt'` 0.2 s after it had begun.",
     ),
     VerdictEntry(
         "handler_returned_error",
@@ -175,6 +214,9 @@ VERDICTS: Final = _verdicts(
         "user_code",
         "maybe",
         ("The handler chose to fail this request: read the text that it returned.",),
+        example=(
+            "This request failed because the handler returned an error 0.2 s after it had begun: “no such style: oil”."
+        ),
     ),
     VerdictEntry(
         "generator_failed",
@@ -184,6 +226,10 @@ VERDICTS: Final = _verdicts(
         "user_code",
         "maybe",
         ("Fix the generator where the traceback points; callers must expect a stream that ends in an error.",),
+        example=(
+            "This request failed because the generator handler had a CUDA call fail 1.9 s after it had begun, "
+            "after 3 chunks."
+        ),
     ),
     VerdictEntry(
         "handler_exited",
@@ -193,6 +239,10 @@ VERDICTS: Final = _verdicts(
         "user_code",
         "maybe",
         ("Raise an exception instead of ending the process: the caller then gets an error at once.",),
+        example=(
+            "This request got no answer because its handler ended worker `w1`, which exited with status 7, 1.9 s "
+            "into the handler."
+        ),
     ),
     VerdictEntry(
         "self_cancelled",
@@ -203,6 +253,10 @@ VERDICTS: Final = _verdicts(
         "user_code",
         "maybe",
         ("Catch CancelledError of inner tasks (time limits, task groups) and raise an ordinary exception.",),
+        example=(
+            "This request got no answer because its handler raised CancelledError 1.9 s after it had begun, "
+            "though nobody had asked for a stop; worker `w1` sends nothing for such a request."
+        ),
     ),
     VerdictEntry(
         "stop_swallowed",
@@ -212,6 +266,10 @@ VERDICTS: Final = _verdicts(
         "user_code",
         "no",
         ("Re-raise CancelledError after cleaning up: `except asyncio.CancelledError: …; raise`.",),
+        example=(
+            "This request was stopped on worker `w1`, but its handler swallowed the stop: it caught "
+            "CancelledError and ended 10 ms later as if nothing had happened."
+        ),
     ),
     VerdictEntry(
         "stop_ignored",
@@ -221,6 +279,10 @@ VERDICTS: Final = _verdicts(
         "user_code",
         "no",
         ("Let cancellation through: no bare `except`, no shielded task, no blocking call in an async handler.",),
+        example=(
+            "This request was cancelled, and its handler ignored the stop: it runs on 27 s later and still holds "
+            "its slot."
+        ),
     ),
     VerdictEntry(
         "stop_late",
@@ -230,6 +292,10 @@ VERDICTS: Final = _verdicts(
         "user_code",
         "no",
         ("Move blocking work off the event loop (`asyncio.to_thread`), so that a stop can reach the handler.",),
+        example=(
+            "This request was stopped on worker `w1` too late: the stop signal of 12:00:01.0Z could not land "
+            "before the handler had ended, 5.1 s later; a blocking call held the event loop."
+        ),
     ),
     VerdictEntry(
         "stop_cleanup_failed",
@@ -239,6 +305,10 @@ VERDICTS: Final = _verdicts(
         "user_code",
         "no",
         ("Make the cleanup code safe to run half-way through; then re-raise CancelledError.",),
+        example=(
+            "This request was stopped on worker `w1`, and its handler raised `AttributeError: 'NoneType' object "
+            "has no attribute 'close'` while it cleaned up, 0.2 s after the stop signal."
+        ),
     ),
     VerdictEntry(
         "stop_signal_lost",
@@ -248,6 +318,10 @@ VERDICTS: Final = _verdicts(
         "platform",
         "no",
         ("Look at the worker's stop channel: a dead, disabled or malformed channel loses every signal.",),
+        example=(
+            "This request was cancelled, but the stop signal never reached its handler on worker `w1`: the "
+            "handler ran on for 25 s. The worker's stop channel was violating."
+        ),
     ),
     VerdictEntry(
         "cancelled_in_queue",
@@ -257,6 +331,7 @@ VERDICTS: Final = _verdicts(
         "caller_input",
         "yes",
         (),
+        example="This request was cancelled at 12:00:09.0Z while it waited in the queue; no worker claimed it.",
     ),
     VerdictEntry(
         "stranded_claim",
@@ -270,6 +345,11 @@ VERDICTS: Final = _verdicts(
             "Send the request again: its handler never ran.",
             "Set an execution time limit, so that a stranded request ends and is noticed.",
         ),
+        example=(
+            "This request was stranded: worker `w1` claimed it at 12:00:00.0Z and never ran it, because it had "
+            "received `SIGTERM` 2.0 s before the claim; it exited with status 0, 8.0 s after the worker had "
+            "claimed it."
+        ),
     ),
     VerdictEntry(
         "worker_killed",
@@ -279,6 +359,7 @@ VERDICTS: Final = _verdicts(
         "platform",
         "maybe",
         ("Look at memory first: the kernel's out-of-memory killer is the usual sender of SIGKILL.",),
+        example="This request got no answer because worker `w1` was killed by SIGKILL, 4.9 s into the handler.",
     ),
     VerdictEntry(
         "worker_crashed",
@@ -288,6 +369,10 @@ VERDICTS: Final = _verdicts(
         "dependency",
         "maybe",
         ("Look at the last lines that the process wrote, and at the native library named there.",),
+        example=(
+            "This request got no answer because worker `w1` died of SIGSEGV (it crashed in native code), 4.9 s "
+            "into the handler."
+        ),
     ),
     VerdictEntry(
         "worker_hung",
@@ -300,6 +385,10 @@ VERDICTS: Final = _verdicts(
             "Take a stack dump of the process (`py-spy dump`) to see the call that does not return.",
             "Set an execution time limit, so that a hanging request ends and is noticed.",
         ),
+        example=(
+            "This request makes no progress: worker `w1` is alive but stands still; no thread of its Python has "
+            "moved for 3 min 10 s."
+        ),
     ),
     VerdictEntry(
         "worker_replaced",
@@ -309,6 +398,10 @@ VERDICTS: Final = _verdicts(
         "platform",
         "yes",
         ("Send the request again, and give workers time to drain before a new release replaces them.",),
+        example=(
+            "This request got no answer because worker `w1` was told to leave and exited with status 0, 12 s into "
+            "the handler."
+        ),
     ),
     VerdictEntry(
         "backend_dead",
@@ -318,6 +411,10 @@ VERDICTS: Final = _verdicts(
         "dependency",
         "maybe",
         ("Let the handler notice that its engine is gone and raise, or end the worker, so that it is replaced.",),
+        example=(
+            "This request waits for an engine that is gone: the child process `llama-server` died of SIGSEGV 1 "
+            "min ago, and the handler on worker `w1` runs on."
+        ),
     ),
     VerdictEntry(
         "result_lost",
@@ -327,6 +424,10 @@ VERDICTS: Final = _verdicts(
         "platform",
         "yes",
         ("Store large or precious results yourself and return a link.",),
+        example=(
+            "This request got no answer because its result was lost on the way: the platform answered HTTP 400 at "
+            "12:00:02.1Z, and worker `w1` gave up."
+        ),
     ),
     VerdictEntry(
         "result_undeliverable",
@@ -336,6 +437,11 @@ VERDICTS: Final = _verdicts(
         "user_code",
         "no",
         ("Return plain JSON: dicts, lists, strings, finite numbers. Encode bytes and arrays yourself.",),
+        example=(
+            "This request got no answer because the handler returned something that cannot be encoded (TypeError: "
+            "Object of type ndarray is not JSON serializable); worker `w1` sent nothing and took the next "
+            "request."
+        ),
     ),
     VerdictEntry(
         "result_expired",
@@ -345,6 +451,10 @@ VERDICTS: Final = _verdicts(
         "caller_input",
         "yes",
         ("Fetch results sooner, or send them to a webhook or a store of your own.",),
+        example=(
+            "The result of this request had expired: the handler returned at 12:00:02.0Z, and the caller's poll "
+            "at 13:06:40.0Z found nothing any more."
+        ),
     ),
     VerdictEntry(
         "claim_lost_on_intake",
@@ -354,6 +464,10 @@ VERDICTS: Final = _verdicts(
         "platform",
         "yes",
         ("Send the request again. Look for a proxy between worker and platform that rewrites answers.",),
+        example=(
+            "This request was lost on intake: the platform handed it to worker `w1` at 12:00:00.0Z, which could "
+            "not read the answer (content type text/html)."
+        ),
     ),
     VerdictEntry(
         "empty_input_dropped",
@@ -363,6 +477,10 @@ VERDICTS: Final = _verdicts(
         "caller_input",
         "no",
         ('Send an `input` that is not empty, for example `{"input": {"ping": true}}`.',),
+        example=(
+            "This request was dropped because it had no `input`: worker `w1` claimed it at 12:00:00.0Z and will "
+            "never answer for it."
+        ),
     ),
     VerdictEntry(
         "queue_stalled",
@@ -372,6 +490,10 @@ VERDICTS: Final = _verdicts(
         "capacity",
         "maybe",
         ("Look at the endpoint's workers: maximum of zero, throttled, or none that polls.",),
+        example=(
+            "This request has waited 20 min and no worker has claimed it: possibly because no worker of its "
+            "endpoint has started."
+        ),
     ),
     VerdictEntry(
         "cold_start_slow",
@@ -381,6 +503,10 @@ VERDICTS: Final = _verdicts(
         "model_config",
         "maybe",
         ("Keep weights in the image or on a volume; keep a worker warm; give the prestart phase a bound.",),
+        example=(
+            "This request waits for the start of worker `w1`: the prestart hook `load_model` has been running for "
+            "6 min 1 s, and no end of it was told; no time bound is set."
+        ),
     ),
     VerdictEntry(
         "execution_timeout",
@@ -390,6 +516,10 @@ VERDICTS: Final = _verdicts(
         "model_config",
         "maybe",
         ("Raise the execution time limit, or do less in one request.",),
+        example=(
+            "This request was ended by its time limit; the caller saw TIMED_OUT at 12:10:00.0Z. The handler had "
+            "run for 10 min."
+        ),
     ),
     VerdictEntry(
         "expired",
@@ -399,6 +529,9 @@ VERDICTS: Final = _verdicts(
         "capacity",
         "yes",
         ("Give the endpoint more workers, or the request a longer time to live.",),
+        example=(
+            "This request expired in the queue: the caller saw TIMED_OUT at 12:10:00.0Z, and no worker had claimed it."
+        ),
     ),
     VerdictEntry(
         "pending_returned",
@@ -408,6 +541,10 @@ VERDICTS: Final = _verdicts(
         "dependency",
         "no",
         ("Poll `/status` until the status is final, or use a client that does.",),
+        example=(
+            "This request had not finished when the caller's client gave up waiting at 12:01:30.0Z: it returned a "
+            "pending reply (IN_QUEUE) as if it were the result."
+        ),
     ),
     VerdictEntry(
         "unknown",
@@ -417,6 +554,10 @@ VERDICTS: Final = _verdicts(
         "unknown",
         "maybe",
         (),
+        example=(
+            "What became of this request is not known: no worker and no caller told of it. A span `POST "
+            "/generate` of it ended in an error."
+        ),
     ),
 )
 
@@ -781,6 +922,7 @@ def markdown() -> str:
         lines += ["", f"Evidence: {verdict.needs}", ""]
         lines += [f"Usual fault: `{verdict.fault}`. Retry: {verdict.retry}. A known cause says better than this."]
         lines += _advice(verdict.advice)
+        lines += ["", f"Example: *{verdict.example}*"]
     lines += ["", "## Why"]
     for cause in CAUSES.values():
         # The two lists share the word `unknown`, hence the prefix.

@@ -391,6 +391,22 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
         ("worker_crashed", "handler_exception", "lost", True),
         h.evidence(h.claim(0), h.run(0.1), h.death(5, code=1, jobs=[h.JOB], tail=BATCH_TAIL)),
     ),
+    "alive, and the claim is no longer held": (
+        ("stranded_claim", "unknown", "lost", False),
+        h.evidence(
+            h.claim(0), h.worker_span(SpanName.HEARTBEAT, 60, attributes={Key.HEARTBEAT_JOBS: ["job-9"]}), now=61
+        ),
+    ),
+    "alive, and the claim is held but never run": (
+        ("worker_hung", "unknown", "stalled", False),
+        h.evidence(
+            h.claim(0), h.worker_span(SpanName.HEARTBEAT, 130, attributes={Key.HEARTBEAT_JOBS: [h.JOB]}), now=131
+        ),
+    ),
+    "alive, and neither loop nor handler moves": (
+        ("worker_hung", "unknown", "stalled", False),
+        h.evidence(h.claim(0), h.run(0.1), h.heartbeat(400, process=0.2, loop=390.0, progress=395.0), now=401),
+    ),
     "alive, and no thread moves": (
         ("worker_hung", "unknown", "stalled", False),
         h.evidence(h.claim(0), h.run(0.1), h.heartbeat(195, process=190.0, loop=190.0, progress=194.0), now=200),
@@ -485,6 +501,21 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
         ("execution_timeout", "timeout", "failed", True),
         h.evidence(
             h.request(-1), h.claim(0), h.run(0.1), h.heartbeat(599, process=0.1), h.poll(600, "TIMED_OUT"), now=601
+        ),
+    ),
+    "a pending reply taken for a result": (
+        ("pending_returned", "unknown", "queued", False),
+        h.evidence(
+            h.span(
+                SpanName.CALLER_REQUEST,
+                0,
+                90,
+                attributes={Key.CALLER_STATUS: "IN_QUEUE", Key.ERROR_TYPE: "pending_returned"},
+                status="error",
+                worker="",
+                boot="",
+            ),
+            now=100,
         ),
     ),
     "expired in the queue": (
