@@ -114,8 +114,11 @@ class Record:
         return _number(self.attributes.get(key))
 
     def integer(self, key: str) -> int | None:
-        """A whole number (a float without a fraction counts), or None."""
-        value = _number(self.attributes.get(key))
+        """A whole number (a float without a fraction counts), or None. 64-bit values stay exact."""
+        told = self.attributes.get(key)
+        if isinstance(told, int) and not isinstance(told, bool):
+            return told
+        value = _number(told)
         return int(value) if value is not None and value == int(value) else None
 
     def flag(self, key: str) -> bool | None:
@@ -199,14 +202,17 @@ _STATUS_ORDER: Final = {"error": 2, "ok": 1}
 
 def _preference(span: SpanRow) -> tuple[bool, int, int, int, str]:
     """Orders spans of one id: the fullest last. The same whatever order they came in."""
-    content = json.dumps([span.attributes, span.status_message, span.name], sort_keys=True, default=str)
+    try:
+        content = json.dumps([span.attributes, span.status_message, span.name], sort_keys=True, default=str)
+    except RecursionError:  # nested beyond reason; which copy of it wins does not matter
+        content = ""
     started = span.name.endswith(STARTED_SUFFIX)
     return (not started, span.end_ns, _STATUS_ORDER.get(span.status, 0), -span.start_ns, content)
 
 
 def _merged(key: str, spans: Sequence[SpanRow]) -> Record:
     """One record of all spans that tell of one thing. What the ending span says wins."""
-    ordered = sorted(spans, key=_preference)
+    ordered = sorted(spans, key=_preference) if len(spans) > 1 else list(spans)
     best = ordered[-1]
     started = best.name.endswith(STARTED_SUFFIX)
     attributes: Attributes = {}

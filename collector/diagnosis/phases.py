@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from collector.diagnosis.answer import Phase, PhaseName, State, Wasted
-from collector.diagnosis.evidence import AttemptEvidence, Evidence, Record, moment
+from collector.diagnosis.evidence import AttemptEvidence, BootEvidence, Evidence, Record, moment
+from collector.diagnosis.lifecycle_queue import Waiting
 from collector.diagnosis.lifecycle_words import between
 from sdk_exporter.contract import Key, StopOutcome
 
-_BAD: tuple[State, ...] = ("failed", "lost", "stalled")
+_BAD: Final[tuple[State, ...]] = ("failed", "lost", "stalled")
+BOOTS_SHOWN: Final = 5
+"""Newest starts shown for a request that nobody claims; a crash loop makes hundreds."""
 
 
 def phases_of(evidence: Evidence) -> tuple[Phase, ...]:
@@ -20,23 +25,23 @@ def phases_of(evidence: Evidence) -> tuple[Phase, ...]:
 
 def _phase(
     name: PhaseName,
-    attempt: AttemptEvidence,
+    attempt: int,
+    worker_id: str,
     record: Record,
     *,
     until_ns: int | None = None,
-    complete: bool | None = None,
 ) -> Phase:
     """A phase told by one record; `until_ns` closes what a death or a later record has ended."""
     end_ns = record.end_ns if record.end_ns is not None else until_ns
     start, end = record.start, None if end_ns is None else moment(max(end_ns, record.start_ns))
     return Phase(
         name=name,
-        attempt=attempt.number,
-        worker_id=attempt.worker_id or None,
+        attempt=attempt,
+        worker_id=worker_id or None,
         start=start,
         end=end,
         seconds=None if end is None else between(start, end),
-        complete=record.ended if complete is None else complete,
+        complete=record.ended,
         source=record.source,
     )
 
@@ -47,11 +52,21 @@ def _attempt_phases(evidence: Evidence, attempt: AttemptEvidence) -> list[Phase]
     claimed = _claimed(attempt, stop_ns)
     found += [claimed] if claimed else []
     if attempt.gated is not None:
-        found.append(_phase("gated", attempt, attempt.gated, until_ns=attempt.run.start_ns if attempt.run else stop_ns))
+        found.append(
+            _phase(
+                "gated",
+                attempt.number,
+                attempt.worker_id,
+                attempt.gated,
+                until_ns=attempt.run.start_ns if attempt.run else stop_ns,
+            )
+        )
     if attempt.run is not None:
-        found.append(_phase("run", attempt, attempt.run, until_ns=stop_ns))
-    found += [_phase("deliver", attempt, record, until_ns=stop_ns) for record in attempt.deliveries]
-    found += [_phase("stop", attempt, record, until_ns=stop_ns) for record in attempt.stops]
+        found.append(_phase("run", attempt.number, attempt.worker_id, attempt.run, until_ns=stop_ns))
+    found += [
+        _phase("deliver", attempt.number, attempt.worker_id, record, until_ns=stop_ns) for record in attempt.deliveries
+    ]
+    found += [_phase("stop", attempt.number, attempt.worker_id, record, until_ns=stop_ns) for record in attempt.stops]
     return found
 
 
@@ -70,7 +85,15 @@ def _queued(evidence: Evidence, attempt: AttemptEvidence) -> list[Phase]:
 def _queued_alone(evidence: Evidence) -> tuple[Phase, ...]:
     if evidence.queued_ns is None:
         return ()
-    return (Phase("queued", 1, None, moment(evidence.queued_ns), None, None, False, "caller"),)
+    queued = Phase("queued", 1, None, moment(evidence.queued_ns), None, None, False, "caller")
+    return (queued, *(phase for boot in Waiting(evidence).boots()[-BOOTS_SHOWN:] for phase in _boot_alone(boot)))
+
+
+def _boot_alone(boot: BootEvidence) -> list[Phase]:
+    """Start and prestart of a worker that the request waited for in vain."""
+    end_ns = boot.death.last_ns if boot.death else None
+    told: list[tuple[PhaseName, Record | None]] = [("boot", boot.boot), ("prestart", boot.prestart)]
+    return [_phase(name, 1, boot.worker_id, record, until_ns=end_ns) for name, record in told if record is not None]
 
 
 def _start(evidence: Evidence, attempt: AttemptEvidence, stop_ns: int | None) -> list[Phase]:
@@ -79,9 +102,9 @@ def _start(evidence: Evidence, attempt: AttemptEvidence, stop_ns: int | None) ->
     boot, prestart = attempt.worker.boot, attempt.worker.prestart
     found: list[Phase] = []
     if boot is not None and (boot.last_ns >= since_ns or not boot.ended):
-        found.append(_phase("boot", attempt, boot, until_ns=attempt.start_ns or None))
+        found.append(_phase("boot", attempt.number, attempt.worker_id, boot, until_ns=attempt.start_ns or None))
     if prestart is not None and (prestart.last_ns >= since_ns or not prestart.ended or prestart.failed):
-        found.append(_phase("prestart", attempt, prestart, until_ns=stop_ns))
+        found.append(_phase("prestart", attempt.number, attempt.worker_id, prestart, until_ns=stop_ns))
     return found
 
 

@@ -54,6 +54,11 @@ def test_a_queued_request_has_one_open_phase() -> None:
     assert answer.worker_ids == ()
 
 
+def test_a_start_that_crashed_is_on_the_timeline_of_the_request_that_waits() -> None:
+    answer = answer_of(HISTORIES["module-level crash, the request waits"][1], tenant="t")
+    assert phases(answer) == [("queued", None, False), ("boot", 0.6, False), ("boot", 0.7, False)]
+
+
 def test_cost_of_a_failure() -> None:
     answer = answer_of(h.evidence(h.request(-2), h.claim(0), failed_prestart(), h.deliver(3.2, 3.3)), tenant="t")
     assert answer.wasted.caller_seconds == pytest.approx(5.3)

@@ -149,3 +149,16 @@ def test_times_out_of_range_are_clamped() -> None:
 def test_no_spans_are_no_evidence() -> None:
     evidence = evidence_of("nobody", [], h.at(0))
     assert (evidence.attempts, evidence.records, evidence.endpoint_id) == ((), (), None)
+
+
+def test_a_span_nested_beyond_reason_is_read() -> None:
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    spans = [h.span(SpanName.JOB_RUN, 1, attributes={"x": deep}, span_id="a", arrived=i) for i in range(2)]
+    assert len(records_of(spans)) == 1
+
+
+def test_64_bit_integers_stay_exact() -> None:
+    (record,) = records_of([h.span(SpanName.JOB_DELIVER, 1, attributes={Key.DELIVER_BYTES: 2**63 - 1})])
+    assert record.integer(Key.DELIVER_BYTES) == 2**63 - 1
