@@ -35,6 +35,8 @@ __all__ = ["Diagnosed", "JobRow", "VerdictRow", "answer_of_job", "diagnosed", "j
 SEARCH_BYTES: Final = 64 << 10
 """Most bytes of text by which one request can be found."""
 NAMES_TOLD: Final = 4
+OLDEST_NEWS_NS: Final = 7 * 86_400 * 1_000_000_000
+"""The longest that a spool is believed to have waited; a start before that is a wrong clock."""
 _REPORTS: Final = frozenset({SpanName.HEARTBEAT, SpanName.STOP_CHANNEL, SpanName.JOB_TAKE})
 
 
@@ -168,7 +170,7 @@ def job_row(result: Diagnosed, found: JobSpans, previous: StoredJob | None, now:
         root_line=next((item.text for item in verdict.evidence if item.what == "log_line"), ""),
         revision=answer.revision,
         first_ns=within_int64(_first_ns(answer.job_id, found.spans)),
-        last_ns=within_int64(max((max(span.start_ns, span.end_ns) for span in own), default=0)),
+        last_ns=within_int64(_last_ns(answer.job_id, found.spans)),
         digested_ms=found.newest_arrival_ms,
         updated_ms=ms_of(now),
         host=hardware.host or "",
@@ -208,7 +210,18 @@ def _own(job_id: str, spans: Sequence[SpanRow]) -> list[SpanRow]:
 
 
 def _first_ns(job_id: str, spans: Sequence[SpanRow]) -> int:
-    return min((span.start_ns for span in _own(job_id, spans)), default=0)
+    """When the request was first heard of, by the clock of who told it as far as that can be right: a record does not
+    begin after it arrived, and not weeks before. One wrong clock must not head the list for ever."""
+    return min((_believable(span.start_ns, span) for span in _own(job_id, spans)), default=0)
+
+
+def _last_ns(job_id: str, spans: Sequence[SpanRow]) -> int:
+    return max((_believable(max(span.start_ns, span.end_ns), span) for span in _own(job_id, spans)), default=0)
+
+
+def _believable(at_ns: int, span: SpanRow) -> int:
+    arrived_ns = span.arrived_ms * 1_000_000
+    return max(arrived_ns - OLDEST_NEWS_NS, min(at_ns, arrived_ns))
 
 
 def _worker_resource(spans: Sequence[SpanRow]) -> dict[str, object]:

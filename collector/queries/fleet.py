@@ -89,7 +89,7 @@ FROM (
       AND ({endpoint:String} = '' OR endpoint_id = {endpoint:String})
     GROUP BY endpoint_id
     UNION ALL
-    SELECT endpoint_id, 0, 0, 0, uniqExactIf(worker_id, worker_id != ''), max(spans.end_ns)
+    SELECT endpoint_id, 0, 0, 0, uniqExactIf(worker_id, worker_id != ''), max(least(spans.end_ns, arrived_ms * 1000000))
     FROM spans
     WHERE tenant = {tenant:String} AND arrived_ms >= {since_ms:Int64}
       AND ({endpoint:String} = '' OR endpoint_id = {endpoint:String})
@@ -137,7 +137,8 @@ def _endpoint(row: dict[str, Any]) -> EndpointSummary:
 _WORKERS = """
 SELECT worker_id, argMax(endpoint_id, spans.start_ns) AS endpoint_id, argMax(boot_id, spans.start_ns) AS boot_id,
        uniqExact(spans.boot_id) AS boots, uniqExactIf(job_id, job_id != '') AS jobs, min(spans.start_ns) AS first_ns,
-       max(spans.end_ns) AS last_ns, maxIf(spans.end_ns, name = {heartbeat:String}) AS heartbeat_ns,
+       max(least(spans.end_ns, arrived_ms * 1000000)) AS last_ns,
+       maxIf(spans.end_ns, name = {heartbeat:String}) AS heartbeat_ns,
        maxIf(spans.end_ns, name = {death:String}) AS death_ns,
        argMaxIf(spans.boot_id, spans.end_ns, name = {death:String}) AS dead_boot_id,
        argMax(resource, arrived_ms) AS resource

@@ -196,44 +196,57 @@ async def spans_of_jobs(db: Database, tenant: str, job_ids: Sequence[str]) -> di
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """What others than the request itself told, by boot and by endpoint."""
+
+    once: _Part
+    reports: _Part
+    platform: _Part
+    meanwhile: _Part  # of endpoints where a request waits that nobody claimed
+
+
 async def _asked_at_once(db: Database, tenant: str, job_ids: Sequence[str]) -> dict[str, JobSpans]:
     ask = partial(_bounded, db, tenant)
     own = await ask(_OWN, {"job_ids": list(job_ids), "first": _TOLD_FIRST}, lambda span: span.job_id, len(job_ids))
     boots = await _boots_of(db, tenant, job_ids, own)
-    told = [job_id for job_id in job_ids if own.spans.get(job_id) or boots[job_id]]
+    around = await _surroundings(ask, own, boots)
+    return {
+        job_id: _assembled(own.spans.get(job_id, []), boots[job_id], around, own_cut=job_id in own.cut)
+        for job_id in job_ids
+    }
+
+
+async def _surroundings(ask: _Ask, own: _Part, boots: Mapping[str, list[Boot]]) -> _Surroundings:
     from_ns, to_ns = _interval([span for spans in own.spans.values() for span in spans])
     interval = {"from_ns": from_ns, "to_ns": to_ns}
-    all_boots = sorted({boot for job_id in told for boot in boots[job_id]})
-    endpoints = {job_id: _endpoint_of(own.spans.get(job_id, ())) for job_id in told}
-    once, reports, platform, meanwhile = await asyncio.gather(
-        _of_boots(ask, all_boots),
-        _reports_of(ask, all_boots, interval),
-        _of_endpoints(ask, _OF_PLATFORM, set(endpoints.values()), interval),
-        # What its endpoint's workers did while a request waited for one tells why none claimed it.
-        _of_endpoints(
-            ask,
-            _OF_ENDPOINTS,
-            {endpoints[job_id] for job_id in told if not boots[job_id]},
-            {**interval, "to_ns": INT64_MAX},
-        ),
-    )
-    answers = {job_id: JobSpans([], cut=job_id in own.cut) for job_id in job_ids}
-    for job_id in told:
-        mine = own.spans.get(job_id, [])
-        parts = [*mine, *_around(mine, platform.spans.get(endpoints[job_id], ()), boots[job_id])]
-        for boot in boots[job_id]:
-            parts += once.spans.get(boot, ())
-            parts += _told_around(mine, reports.spans.get(boot, ()))
-        if not boots[job_id]:
-            parts += _meanwhile(mine, meanwhile.spans.get(endpoints[job_id], ()))
-        answers[job_id] = JobSpans(
-            sorted(parts, key=lambda span: (span.start_ns, span.span_id)),
-            cut=job_id in own.cut
-            or len(boots[job_id]) >= BOOTS_MAX
-            or endpoints[job_id] in platform.cut
-            or any(boot in once.cut or boot in reports.cut for boot in boots[job_id]),
+    asked = sorted({boot for found in boots.values() for boot in found})
+    endpoints = {job_id: _endpoint_of(spans) for job_id, spans in own.spans.items()}
+    unclaimed = {endpoint for job_id, endpoint in endpoints.items() if not boots[job_id]}
+    return _Surroundings(
+        *await asyncio.gather(
+            _of_boots(ask, asked),
+            _reports_of(ask, asked, interval),
+            _of_endpoints(ask, _OF_PLATFORM, set(endpoints.values()), interval),
+            _of_endpoints(ask, _OF_ENDPOINTS, unclaimed, {**interval, "to_ns": INT64_MAX}),
         )
-    return answers
+    )
+
+
+def _assembled(own: Sequence[SpanRow], boots: Sequence[Boot], around: _Surroundings, *, own_cut: bool) -> JobSpans:
+    """One request's spans out of what was asked for all."""
+    endpoint = _endpoint_of(own)
+    parts = [*own, *_around(own, around.platform.spans.get(endpoint, ()), boots)]
+    for boot in boots:
+        parts += around.once.spans.get(boot, ())
+        parts += _told_around(own, around.reports.spans.get(boot, ()))
+    if not boots:
+        parts += _meanwhile(own, around.meanwhile.spans.get(endpoint, ()))
+    cut = own_cut or len(boots) >= BOOTS_MAX or endpoint in around.platform.cut
+    return JobSpans(
+        sorted(parts, key=lambda span: (span.start_ns, span.span_id)),
+        cut=cut or any(boot in around.once.cut or boot in around.reports.cut for boot in boots),
+    )
 
 
 async def _boots_of(db: Database, tenant: str, job_ids: Sequence[str], own: _Part) -> dict[str, list[Boot]]:

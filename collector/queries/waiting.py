@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from collector.clickhouse import Database
 from sdk_exporter.contract import STARTED_SUFFIX, Key, SpanName
 
+CATCH_UP_SECONDS: Final = 120.0
+"""Catching up reads the whole retention where nothing was diagnosed before."""
+
+# Without FINAL, which would merge the whole table every few seconds: rows that were open once, then the newest of each.
 _OPEN = """
 SELECT tenant, job_id
-FROM jobs FINAL
-WHERE NOT is_final AND digested_ms >= {since_ms:Int64} AND (tenant, job_id) > ({tenant:String}, {job_id:String})
+FROM jobs
+WHERE (tenant, job_id) IN (
+    SELECT tenant, job_id
+    FROM jobs
+    WHERE NOT is_final AND digested_ms >= {since_ms:Int64} AND (tenant, job_id) > ({tenant:String}, {job_id:String})
+)
+GROUP BY tenant, job_id
+HAVING NOT argMax(is_final, version)
 ORDER BY tenant, job_id
 LIMIT {limit:UInt32}
 """
@@ -24,10 +35,16 @@ async def open_jobs(db: Database, since_ms: int, *, after: tuple[str, str], limi
 
 
 _OF_BOOTS = """
-SELECT DISTINCT job_id
-FROM jobs FINAL
-WHERE tenant = {tenant:String} AND (NOT is_final OR inferred) AND hasAny(boot_ids, {boots:Array(String)})
-  AND digested_ms >= {since_ms:Int64}
+SELECT job_id
+FROM jobs
+WHERE tenant = {tenant:String} AND job_id IN (
+    SELECT job_id
+    FROM jobs
+    WHERE tenant = {tenant:String} AND (NOT is_final OR inferred) AND digested_ms >= {since_ms:Int64}
+      AND hasAny(boot_ids, {boots:Array(String)})
+)
+GROUP BY job_id
+HAVING argMax(NOT is_final OR inferred, version)
 LIMIT {limit:UInt32}
 """
 
@@ -89,7 +106,7 @@ async def undigested_jobs(db: Database, since_ms: int, *, overlap_ms: int, limit
     `overlap_ms`: spans are stored a little after they arrived, so one can be older than a diagnosis that missed it.
     """
     parameters = {"since_ms": since_ms, "overlap_ms": overlap_ms, "limit": limit}
-    rows = await db.query(_UNDIGESTED, parameters, max_rows=limit)
+    rows = await db.query(_UNDIGESTED, parameters, seconds=CATCH_UP_SECONDS, max_rows=limit)
     return [(str(row["tenant"]), str(row["job_id"]), bool(row["missed"])) for row in rows]
 
 
@@ -112,5 +129,6 @@ LIMIT {limit:UInt32}
 
 async def boots_heard_of(db: Database, since_ms: int, *, limit: int) -> list[tuple[str, str, str]]:
     """(tenant, worker id, boot id) of records about workers that arrived since then."""
-    rows = await db.query(_BOOTS_HEARD, {"since_ms": since_ms, "limit": limit}, max_rows=limit)
+    parameters = {"since_ms": since_ms, "limit": limit}
+    rows = await db.query(_BOOTS_HEARD, parameters, seconds=CATCH_UP_SECONDS, max_rows=limit)
     return [(str(row["tenant"]), str(row["worker_id"]), str(row["boot_id"])) for row in rows]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import re
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
@@ -129,6 +130,27 @@ async def test_pages_show_every_request_once_also_where_times_are_equal(
         seen += [answer.job_id for answer in page.items]
         cursor, pages = page.next_cursor, pages + 1
     assert (seen, pages) == (sorted(names, reverse=True), 3)
+
+
+async def test_a_wrong_clock_does_not_head_the_list_for_ever(db: Database, settings: Settings, clock: Clock) -> None:
+    ahead, behind, right = (
+        Teller(clock.now + timedelta(days=years * 365), worker=f"w{years}", boot=f"{years:032}")
+        for years in (30, -30, 0)
+    )
+    spans = [*ahead.completed("ahead"), *behind.completed("behind"), *right.completed("right", at=10)]
+    arrived = [dataclasses.replace(span, arrived_ms=right.ns(3) // 1_000_000) for span in spans[:6]]
+    await digested(db, settings, [*arrived, *spans[6:]], clock.advance(30))
+
+    page = await queries.list_jobs(db, "default", JobFilter())
+    assert [answer.job_id for answer in page.items] == ["right", "ahead", "behind"]
+
+
+async def test_the_text_that_search_looks_through_goes_when_the_spans_go(db: Database, settings: Settings) -> None:
+    (table,) = await db.query(
+        "SELECT create_table_query AS text FROM system.tables WHERE database = currentDatabase() AND name = 'jobs'"
+    )
+    assert re.search(rf"`search_text` [^`]*toIntervalDay\({settings.retention_days}\)", table["text"])
+    assert f"toIntervalDay({settings.retention_days * 10})" in table["text"]
 
 
 def test_a_cursor_comes_back_as_it_was_written() -> None:
