@@ -95,7 +95,10 @@ def _is_ours() -> bool:
 def _is_child() -> bool:
     """A child that multiprocessing spawned runs the user's main module again; the worker is its parent."""
     process = sys.modules.get("multiprocessing.process")
-    return process is not None and process.parent_process() is not None
+    if process is None:
+        return False
+    # While a spawned child imports the main module it does not know its parent yet.
+    return process.parent_process() is not None or getattr(process.current_process(), "_inheriting", False)
 
 
 # ------------------------------------------------------------------------------------------------ one-line form

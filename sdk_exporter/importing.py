@@ -19,6 +19,8 @@ from sdk_exporter.guard import never_raise
 SDK_MODULE: Final = "runpod.serverless"
 
 _watching: list[_Finder] = []
+_loaded: set[str] = set()
+"""Modules whose code has run under our eyes: the import system still calls them unfinished then."""
 
 
 @never_raise
@@ -38,7 +40,7 @@ def when_imported(name: str, action: Callable[[], None]) -> None:
     """Call `action` when module `name` has been imported; at once if it has."""
     module = sys.modules.get(name)
     specification = getattr(module, "__spec__", None)
-    if module is not None and not getattr(specification, "_initializing", False):
+    if module is not None and (name in _loaded or not getattr(specification, "_initializing", False)):
         action()
         return
     if any(finder.name == name for finder in _watching):
@@ -64,10 +66,11 @@ class _Finder(importlib.abc.MetaPathFinder):
         loader = getattr(specification, "loader", None)
         if specification is None or loader is None:
             return specification
-        load, action = loader.exec_module, self._action
+        load, action, name = loader.exec_module, self._action, self.name
 
         def exec_module(module: ModuleType) -> None:
             load(module)
+            _loaded.add(name)
             action()
 
         loader.exec_module = exec_module

@@ -19,8 +19,8 @@ SPIN_POLLS: Final = 40
 SPIN_SECONDS: Final = 2.0
 """So many idle polls within so many seconds: nobody holds the poll open, and nobody pauses."""
 HOLDS_KEPT: Final = 512
-STATE_CHANGE_SECONDS: Final = 1.0
-"""Least time between two reports, so that a flapping channel does not flood."""
+CHANGES_PER_REPORT_TIME: Final = 30
+"""Most changes of state told at once within CHANNEL_REPORT_SECONDS, so that a flapping channel does not flood."""
 
 
 class Channel:
@@ -31,7 +31,8 @@ class Channel:
         # Reentrant: nothing here runs in a signal handler, but `report` is called with it held.
         self._lock = threading.RLock()
         self._state: ChannelState | None = None
-        self._told: ChannelState | None = None
+        self._told: tuple[ChannelState, ChannelViolation | None] | None = None
+        self._changes: deque[float] = deque(maxlen=CHANGES_PER_REPORT_TIME)
         self._since = self._last_report = time.monotonic()
         self._last_ok = self._since
         self._idle: deque[float] = deque(maxlen=SPIN_POLLS)
@@ -97,10 +98,15 @@ class Channel:
     def _report_if_due(self) -> None:
         if self._state is None:
             return
-        since_report = time.monotonic() - self._last_report
-        changed = self._told != self._state and (self._told is None or since_report >= STATE_CHANGE_SECONDS)
-        if changed or since_report >= CHANNEL_REPORT_SECONDS:
+        now = time.monotonic()
+        if self._told != (self._state, self._violation) and self._may_tell_change(now):
+            self._changes.append(now)
             self._report()
+        elif now - self._last_report >= CHANNEL_REPORT_SECONDS:
+            self._report()
+
+    def _may_tell_change(self, now: float) -> bool:
+        return len(self._changes) < CHANGES_PER_REPORT_TIME or now - self._changes[0] >= CHANNEL_REPORT_SECONDS
 
     def _report(self) -> None:
         assert self._state is not None  # noqa: S101 - narrows the type; the only caller has checked
@@ -120,7 +126,7 @@ class Channel:
         if self._holds:
             attributes[Key.CHANNEL_HOLD_SECONDS_P50] = sorted(self._holds)[len(self._holds) // 2]
         events.point(self._span_name, attributes)
-        self._told, self._last_report, self._since = self._state, now, now
+        self._told, self._last_report, self._since = (self._state, self._violation), now, now
         self._clear()
 
 

@@ -40,6 +40,11 @@ class ObservedWorker:
         assert (consumed, damaged) == (len(data), 0)
         return records
 
+    def loop_beat_ns(self) -> int:
+        """When the worker's event loop beat last, by the machine's monotonic clock; 0: no loop runs."""
+        page = (self.directory / "page").read_bytes()
+        return int.from_bytes(page[spool.Page.LOOP_BEAT : spool.Page.LOOP_BEAT + 8], "little")
+
     def output(self) -> str:
         return (self.directory / "output").read_text(errors="replace")
 

@@ -1,0 +1,201 @@
+"""What is told about the worker itself: its poll channels, its shutdown, its fitness checks, its end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from observed_worker import ObservedWorker, observed_worker, spans, story
+
+from collector.demo.platform import Fault, Platform
+
+PLAIN = """
+import runpod
+
+def handler(job):
+    return job["input"]
+
+runpod.serverless.start({"handler": handler})
+"""
+
+
+async def test_a_worker_shut_down_while_idle_leaves_the_claim_of_its_open_poll(
+    platform: Platform, tmp_path: Path
+) -> None:
+    """The stranded claim: told to stop, the worker takes a request with the poll that is open, and ends with 0."""
+    async with observed_worker(platform, tmp_path, PLAIN) as worker:
+        platform.hold(worker.endpoint, 30.0, stop_seconds=0.5)
+        await worker.finish(number=1)
+        done = len(platform.find_events("job-take", worker=worker.name))
+        await platform.wait_event("job-take", worker=worker.name, count=done + 1)
+        worker.process.send_signal(signal.SIGTERM)
+        await worker.wait_span("worker.shutdown", kind="start")
+        # The SDK's loop that runs requests looks every 0.1 s whether it may go; once the same event loop has beaten
+        # later than that, it has gone.
+        signalled = time.monotonic_ns()
+        await worker.wait_for(lambda _: worker.loop_beat_ns() > signalled + 10**9, "beat after the shutdown")
+        stranded = await worker.submit(number=2)
+        assert await worker.exit_code() == 0
+        assert platform.jobs[stranded].status == "IN_PROGRESS"
+        assert [(r["k"], r.get("n")) for r in worker.records() if r.get("j") == stranded] == [
+            ("point", "job.claimed"),
+            ("hand", None),
+        ]
+        begun, ended = [r for r in worker.records() if r.get("n") == "worker.shutdown"]
+        assert begun["a"] == {"stallscope.shutdown.signal": "SIGTERM", "stallscope.shutdown.jobs_in_hand": []}
+        assert ended["a"] == {"stallscope.shutdown.signal": "SIGTERM", "stallscope.shutdown.jobs_in_hand": [stranded]}
+        assert ended["s"] == "ok"
+
+
+async def test_a_handler_that_exits_keeps_its_exit_code_and_its_job_in_hand(platform: Platform, tmp_path: Path) -> None:
+    code = PLAIN.replace("return job", "import sys\n    sys.exit(3)\n    return job")
+    async with observed_worker(platform, tmp_path, code) as worker:
+        job_id = await worker.submit(number=1)
+        assert await worker.exit_code() == 3
+        run = spans(worker, "job.run")[0]
+        assert (run["s"], run["a"]["error.type"], run["x"]["message"]) == ("error", "SystemExit", "3")
+        assert [r["j"] for r in worker.records() if r["k"] == "hand"] == [job_id]
+        assert not [r for r in worker.records() if r["k"] == "release"]
+
+
+async def test_a_worker_that_refreshes_itself_shuts_down_without_a_signal(platform: Platform, tmp_path: Path) -> None:
+    code = PLAIN.replace('{"handler": handler}', '{"handler": handler, "refresh_worker": True}')
+    async with observed_worker(platform, tmp_path, code) as worker:
+        await worker.finish(number=1)
+        assert await worker.exit_code() == 0
+        shutdown = story(worker, names=["worker.shutdown"])
+        assert [(r["k"], r["a"].get("shutdown.signal")) for r in shutdown] == [("start", None), ("end", None)]
+
+
+async def test_each_fitness_check_is_told_and_the_one_that_ends_the_worker(platform: Platform, tmp_path: Path) -> None:
+    checks = """
+import runpod
+
+@runpod.serverless.register_fitness_check
+def has_a_disk():
+    pass
+
+@runpod.serverless.register_fitness_check
+async def has_a_model():
+    raise FileNotFoundError("weights.bin")
+"""
+    async with observed_worker(platform, tmp_path, checks + PLAIN) as worker:
+        assert await worker.exit_code() == 1
+        first, second = spans(worker, "worker.fitness_check")
+        assert (first["s"], first["a"]) == ("ok", {"stallscope.check.name": "has_a_disk"})
+        about = {"stallscope.check.name": "has_a_model", "error.type": "FileNotFoundError"}
+        assert (second["s"], second["a"], second["x"]["message"]) == ("error", about, "weights.bin")
+        ping = platform.find_events("ping", worker=worker.name)[0]
+        assert "has_a_model" in json.dumps(dict(ping.detail))
+
+
+def states(worker: ObservedWorker, name: str) -> list[tuple[str, str | None]]:
+    reports = [record["a"] for record in spans(worker, name)]
+    found = [(a["stallscope.stop_channel.state"], a.get("stallscope.stop_channel.violation")) for a in reports]
+    return [state for at, state in enumerate(found) if at == 0 or found[at - 1] != state]
+
+
+async def test_the_stop_channel_tells_each_change_of_its_state_at_once(platform: Platform, tmp_path: Path) -> None:
+    answers = [
+        ("<html>", "text/html", "content_type"),
+        ("{", "application/json", "parse"),
+        ("[]", "application/json", "not_object"),
+        ('{"jobsToStop": "a"}', "application/json", "not_list"),
+        ('{"jobsToStop": [1]}', "application/json", "non_string_ids"),
+        ('{"jobs_to_stop": ["a"]}', "application/json", "wrong_key"),
+    ]
+    async with observed_worker(platform, tmp_path, PLAIN) as worker:
+        platform.hold(worker.endpoint, 1.0, stop_seconds=0.1)
+
+        def reported(*wanted: tuple[str, str | None]) -> Any:
+            return lambda _records: states(worker, "stop_channel")[-len(wanted) :] == list(wanted)
+
+        await worker.wait_for(reported(("ok", None)), "first report")
+        platform.arm("job-stop", Fault(status=500, times=3))
+        await worker.wait_for(reported(("failing", None)), "failure")
+        failing = spans(worker, "stop_channel")[-1]["a"]
+        assert failing["stallscope.stop_channel.consecutive_failures"] == 1
+        await worker.wait_for(reported(("failing", None), ("ok", None)), "recovery")
+        recovered = spans(worker, "stop_channel")[-1]["a"]
+        assert recovered["stallscope.stop_channel.failures"] == 2
+        assert recovered["stallscope.stop_channel.consecutive_failures"] == 0
+        for body, content_type, violation in answers:
+            platform.send_stop(worker.endpoint, worker.name, body, content_type)
+            await worker.wait_for(reported(("violating", violation)), violation)
+        assert await worker.terminate() == 0
+
+
+async def test_a_worker_without_a_stop_channel_says_so(platform: Platform, tmp_path: Path) -> None:
+    async with observed_worker(
+        platform,
+        tmp_path,
+        PLAIN,
+        environ={"RUNPOD_WEBHOOK_GET_JOB": f"{platform.base}/v2/nowhere/take/$ID?gpu=NONE"},
+    ) as worker:
+        await worker.wait_span("stop_channel", kind="point")
+        assert states(worker, "stop_channel") == [("disabled", None)]
+        # The SDK asks for requests at an address that does not exist, without a pause.
+        await worker.wait_for(lambda _: ("spinning", None) in states(worker, "job_take"), "spin")
+        spin = next(r["a"] for r in spans(worker, "job_take") if r["a"]["stallscope.stop_channel.state"] == "spinning")
+        assert spin["stallscope.stop_channel.rate_per_second"] > 10
+        assert len(spans(worker, "job_take")) < 20
+
+
+async def test_a_claim_that_the_sdk_loses_on_intake_is_told(platform: Platform, tmp_path: Path) -> None:
+    async with observed_worker(platform, tmp_path, PLAIN) as worker:
+        dropped = await worker.submit()  # an empty input does not reach the worker
+        await worker.wait_for(lambda records: any(r["k"] == "release" for r in records), "release")
+        assert story(worker, job_id=dropped) == [
+            {
+                "k": "point",
+                "id": "job.claimed",
+                "j": "A",
+                "a": {
+                    "claim.wait_seconds": "seconds",
+                    "claim.batch_size": 1,
+                    "error.type": "empty_input_dropped",
+                },
+                "s": "error",
+                "x": {
+                    "type": "empty_input_dropped",
+                    "message": "Job has missing field(s): id or input.",
+                    "stacktrace": "",
+                },
+                "li": ["trace of boot", "worker.boot"],
+            },
+            {"k": "hand", "j": "A"},
+            {"k": "release", "j": "A", "o": "claim_lost"},
+        ]
+
+
+async def test_a_stop_that_nobody_answers_is_told_as_ignored_and_then_as_it_ends(
+    platform: Platform, tmp_path: Path
+) -> None:
+    code = """
+import asyncio, pathlib
+import runpod
+
+async def handler(job):
+    print("waiting", flush=True)
+    while not pathlib.Path("go").exists():
+        try:
+            await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            pass
+    return 1
+
+runpod.serverless.start({"handler": handler})
+"""
+    async with observed_worker(platform, tmp_path, code) as worker:
+        job_id = await worker.submit(number=1)
+        await worker.wait_output("waiting")
+        await worker.cancel(job_id)
+        await worker.wait_span("job.stop")
+        (worker.directory / "go").touch()
+        await worker.wait_span("job.stop", count=2)
+        told = [(r["s"], r["a"]["stallscope.stop.outcome"]) for r in spans(worker, "job.stop")]
+        assert told == [("error", "ignored"), ("error", "swallowed")]
+        assert spans(worker, "job.stop")[0]["a"]["stallscope.stop.seconds"] >= 10

@@ -1,0 +1,182 @@
+"""`instrument()`: light, harmless, idempotent, and there however the worker is started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from observed_worker import observed_worker, spans, story
+
+from collector.demo.platform import Platform
+from sdk_exporter import spool
+
+HANDLER = """
+import runpod
+
+def handler(job):
+    return job["input"]
+
+runpod.serverless.start({"handler": handler})
+"""
+
+
+def run(code: str, directory: Path, *, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """A bare interpreter in `directory`, records handed to the file `events` there."""
+    events = os.open(directory / "events", os.O_CREAT | os.O_RDWR | os.O_APPEND)
+    page = os.open(directory / "page", os.O_CREAT | os.O_RDWR)
+    os.ftruncate(page, spool.PAGE_BYTES)
+    status = os.fstat(events)
+    handover = f"{events},-1,{page},{status.st_dev},{status.st_ino},{os.getpid()}"
+    foreign = ("RUNPOD", "OTEL", "STALLSCOPE")
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+    try:
+        return subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            env={**clean, spool.ENVIRONMENT_KEY: handover, **(environ or {})},
+            cwd=directory,
+            pass_fds=(events, page),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    finally:
+        os.close(events)
+        os.close(page)
+
+
+def told(directory: Path) -> list[tuple[str, str | None]]:
+    records, _, _ = spool.decode((directory / "events").read_bytes(), at_end=True)
+    return [(record["k"], record.get("n")) for record in records]
+
+
+def test_importing_and_instrumenting_loads_little_and_nothing_of_opentelemetry(tmp_path: Path) -> None:
+    done = run(
+        """
+        import sys
+        before = set(sys.modules)
+        import sdk_exporter
+        sdk_exporter.instrument()
+        loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
+        print(*sorted(loaded & {"opentelemetry", "wrapt", "asyncio", "dataclasses", "inspect", "logging", "runpod",
+                                "aiohttp", "google", "requests", "traceback"}))
+        """,
+        tmp_path,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("\n", "", 0)
+    assert ("start", "worker.boot") in told(tmp_path)
+
+
+def test_a_second_call_does_nothing_and_disabled_means_nothing(tmp_path: Path) -> None:
+    twice = "import sdk_exporter\nsdk_exporter.instrument()\nsdk_exporter.instrument()"
+    assert run(twice, tmp_path).returncode == 0
+    assert told(tmp_path) == [("resource", None), ("start", "worker.boot")]
+    off = tmp_path / "off"
+    off.mkdir()
+    assert run(twice, off, environ={"OTEL_SDK_DISABLED": "TRUE"}).returncode == 0
+    assert told(off) == []
+
+
+def test_a_bad_setting_warns_once_and_the_worker_goes_on(tmp_path: Path) -> None:
+    code = "import sdk_exporter\nsdk_exporter.instrument()\nsdk_exporter.instrument()\nprint('on')"
+    done = run(code, tmp_path, environ={"STALLSCOPE_LOG_CAPTURE": "everything", "STALLSCOPE_LOG_TAIL_BYTES": "-3"})
+    assert done.stdout == "on\n"
+    assert done.stderr == (
+        "stallscope: STALLSCOPE_LOG_CAPTURE='everything' is not one of auto, all, off; using auto\n"
+        "stallscope: STALLSCOPE_LOG_TAIL_BYTES='-3' is not a whole number of at least 0; using 16384\n"
+    )
+
+
+def test_an_exception_before_start_is_the_boots_and_looks_as_ever(tmp_path: Path) -> None:
+    code = "import sdk_exporter\nsdk_exporter.instrument()\nraise ImportError('libcudnn.so.9')"
+    done = run(code, tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.endswith("ImportError: libcudnn.so.9\n")
+    assert "sdk_exporter" not in done.stderr
+    records, _, _ = spool.decode((tmp_path / "events").read_bytes(), at_end=True)
+    boot = records[-1]
+    assert (boot["k"], boot["n"], boot["s"], boot["x"]["type"], boot["x"]["message"]) == (
+        "end",
+        "worker.boot",
+        "error",
+        "ImportError",
+        "libcudnn.so.9",
+    )
+
+
+def test_forked_and_spawned_children_tell_nothing(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(
+        "import sdk_exporter\nsdk_exporter.instrument()\nimport multiprocessing\n"
+        "from sdk_exporter import events\n"
+        "def child(): print(events.enabled(), flush=True)\n"
+        "if __name__ == '__main__':\n"
+        "    for method in ('fork', 'spawn'):\n"
+        "        process = multiprocessing.get_context(method).Process(target=child)\n"
+        "        process.start(); process.join()\n"
+        "    child()\n"
+    )
+    done = run("import runpy; runpy.run_path('main.py', run_name='__main__')", tmp_path)
+    assert done.stdout == "False\nFalse\nTrue\n", done.stderr
+    assert told(tmp_path) == [("resource", None), ("start", "worker.boot")]
+
+
+def test_the_users_random_numbers_stay_theirs(tmp_path: Path) -> None:
+    code = """
+        import random
+        random.seed(7)
+        expected = random.Random(7).random()
+        import sdk_exporter
+        sdk_exporter.instrument()
+        with sdk_exporter.job("a"), sdk_exporter.phase("load"):
+            pass
+        assert random.random() == expected
+        """
+    done = run(code, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert told(tmp_path)[2:] == [
+        ("hand", None),
+        ("start", "job.run"),
+        ("start", "phase.load"),
+        ("end", "phase.load"),
+        ("end", "job.run"),
+        ("release", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import runpod\nfrom runpod.serverless import start\nimport sdk_exporter\nsdk_exporter.instrument()\n",
+        "import sdk_exporter\nsdk_exporter.instrument()\nfrom runpod.serverless.modules import rp_scale\n",
+    ],
+    ids=["SDK imported before", "SDK imported after, by an inner module"],
+)
+async def test_the_order_of_imports_does_not_matter(platform: Platform, tmp_path: Path, code: str) -> None:
+    async with observed_worker(platform, tmp_path, code + HANDLER, instrumented=False) as worker:
+        await worker.finish(number=1)
+        await worker.wait_span("job.deliver")
+        assert [r["s"] for r in spans(worker, "job.run")] == ["ok"]
+        assert await worker.terminate() == 0
+
+
+async def test_opentelemetrys_own_launcher_instruments_an_unchanged_worker(platform: Platform, tmp_path: Path) -> None:
+    command = (str(Path(sys.executable).with_name("opentelemetry-instrument")), sys.executable)
+    quiet = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
+    async with observed_worker(
+        platform, tmp_path, HANDLER, instrumented=False, command=command, environ=quiet
+    ) as worker:
+        job_id = await worker.finish(number=1)
+        await worker.wait_for(lambda records: any(r["k"] == "release" for r in records), "release")
+        assert [r["k"] for r in story(worker, job_id=job_id)] == [
+            "point",
+            "hand",
+            "start",
+            "end",
+            "start",
+            "end",
+            "release",
+        ]
+        assert await worker.terminate() == 0
