@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 DEFAULT_DATABASE: Final = "stallscope"
-READERS_EMBEDDED: Final = 4
-"""Handles of the embedded engine for reading. One handle serves one call at a time; each costs memory."""
+READERS_EMBEDDED: Final = 8
+"""Handles of the embedded engine for reading. One serves one call at a time, and costs about 1 MB."""
 READERS_SERVER: Final = 16
 WRITERS: Final = 2
 WAIT_MARGIN_SECONDS: Final = 2.0

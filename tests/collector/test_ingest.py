@@ -258,9 +258,13 @@ async def test_a_body_without_a_length_is_bounded_too(small_server: httpx.AsyncC
 
 
 async def test_more_bodies_at_once_than_memory_allows_are_turned_away_for_later(settings: Settings) -> None:
+    async def in_two_pieces() -> AsyncIterator[bytes]:
+        yield bytes(700_000)
+        yield bytes(700_000)
+
     tight = settings.model_copy(update={"in_flight_bytes": 1 << 20})
     async with served(asgi.collector_only(tight)) as client:
-        answer = await client.post("/v1/traces", content=bytes(2 << 20), headers=PROTOBUF)
+        answer = await client.post("/v1/traces", content=in_two_pieces(), headers=PROTOBUF)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert "STALLSCOPE_IN_FLIGHT_BYTES" in Status.FromString(answer.content).message
         again = await client.post("/v1/traces", content=b"", headers=PROTOBUF)
