@@ -72,7 +72,11 @@ def prestart_out_of_memory(job_id: str, *, log: str = LOG, line: str = OOM_LINE)
         Key.LOG_BYTES_SEEN: len(log.encode()),
         Key.LOG_COMPLETE: True,
     }
-    exception = {Key.EXCEPTION_TYPE: kind, Key.EXCEPTION_MESSAGE: message, Key.EXCEPTION_STACKTRACE: STACK}
+    exception = {
+        Key.EXCEPTION_TYPE: kind,
+        Key.EXCEPTION_MESSAGE: message,
+        Key.EXCEPTION_STACKTRACE: STACK.replace(OOM_LINE, line),
+    }
     at = str(time.time_ns() - 7_000_000_000)
     events = [
         {

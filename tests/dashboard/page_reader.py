@@ -77,10 +77,14 @@ class Seen:
             found += [
                 f"{element.name} {name}={attributes[name][:60]}"
                 for name in URL_ATTRIBUTES & attributes.keys()
-                if attributes[name] and not attributes[name].startswith(SAFE_PREFIXES)
+                if attributes[name] and not is_local(attributes[name])
             ]
-            found += [f"{element.name} {name}={value[:60]}" for name, value in attributes.items() if value[:2] == "//"]
         return found
+
+
+def is_local(address: str) -> bool:
+    """Whether an address stays on this server."""
+    return address.startswith(SAFE_PREFIXES) and not address.startswith(("//", "/\\"))
 
 
 def words_of(element: Element) -> str:

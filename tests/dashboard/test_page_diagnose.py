@@ -78,7 +78,7 @@ async def test_another_kind_of_body_is_refused(visitor: Visitor) -> None:
     assert response.json()["code"] == "bad_input"
 
 
-@pytest.mark.parametrize("text", [text for text in HOSTILE if text.strip() and "\ud800" not in text])
-async def test_hostile_logs_are_shown_and_never_run(visitor: Visitor, text: str) -> None:
-    await posted(visitor, log_tail=f"{text}\n{OOM_LINE}\n{text}")
-    await posted(visitor, 400, log_tail=text[:9000], phase=text[:100])
+async def test_hostile_logs_are_shown_and_never_run(visitor: Visitor) -> None:
+    for text in (text for text in HOSTILE if text.strip() and "\ud800" not in text):
+        await posted(visitor, log_tail=f"{text}\n{OOM_LINE}\n{text}")
+        await posted(visitor, 400, log_tail=text[:9000], phase=text[:100])

@@ -26,17 +26,17 @@ async def test_the_same_failure_is_counted_once(visitor: Visitor) -> None:
     assert len(page.all("li.job")) == 1
     assert "2 requests" in page.text(".job-top")
     assert OOM_LINE in page.text(".job-line")
-    assert page.one("a.job-id").attrs["href"] == f"/groups/{fingerprint}"
+    assert page.one("a.job-id").attrs["href"] == urls.page("groups", fingerprint)
     assert page.one("svg.trend").attrs["aria-label"] == "2 requests in the last day"
     assert (await visitor.client.get("/groups.json")).json()["items"][0]["count"] == 2
 
 
 async def test_a_group_lists_its_requests(visitor: Visitor) -> None:
     fingerprint = await _two_failures(visitor)
-    page = await visitor.see(f"/groups/{fingerprint}")
+    page = await visitor.see(urls.page("groups", fingerprint))
     assert sorted(page.texts(".job-id")) == ["bad-1", "bad-2"]
     assert "What stands out" in page.texts("h2")
-    assert (await visitor.client.get(f"/groups/{fingerprint}.json")).json()["group"]["count"] == 2
+    assert (await visitor.client.get(urls.page("groups", fingerprint, "json"))).json()["group"]["count"] == 2
     assert (await visitor.see("/groups/none", 404)).text("h1") == "There is no such page"
 
 
@@ -53,7 +53,7 @@ async def test_an_endpoint_tells_failures_and_workers(visitor: Visitor, name: st
     assert page.text("h1") == name
     assert sorted(page.texts("[aria-labelledby=requests] .job-id")) == ["bad-1", "good-1"]
     assert sorted(page.texts("[aria-labelledby=workers] tbody td:first-child")) == ["w-1", "w-2"]
-    assert "NVIDIA L4" in page.text("[aria-labelledby=workers]")
+    assert "NVIDIA L4" in page.text("section[aria-labelledby=workers]")
     twin = (await visitor.client.get(urls.page("endpoints", name, "json"))).json()
     assert twin["summary"]["jobs"] == 2
 

@@ -56,11 +56,11 @@ async def test_words_lead_to_the_list(visitor: Visitor) -> None:
     assert (await visitor.get("/search?q=", 303)).headers["location"] == "/jobs"
 
 
-@pytest.mark.parametrize("text", [text for text in HOSTILE if "\ud800" not in text and len(text) < 5000])
-async def test_hostile_searches_stay_on_this_server(visitor: Visitor, text: str) -> None:
-    response = await visitor.get("/search", 303, params={"q": text})
-    assert response.headers["location"].startswith("/jobs")
-    await visitor.see(response.headers["location"])
+async def test_hostile_searches_stay_on_this_server(visitor: Visitor) -> None:
+    for text in (text for text in HOSTILE if "\ud800" not in text and len(text) < 5000):
+        response = await visitor.get("/search", 303, params={"q": text})
+        assert response.headers["location"].startswith("/jobs")
+        await visitor.see(response.headers["location"])
 
 
 def test_what_is_pasted_names_few_ids_likeliest_first() -> None:

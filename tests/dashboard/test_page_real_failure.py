@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from conftest import Visitor
-from otlp_worker import OOM_LINE, completed, running
+from otlp_worker import OOM_LINE, completed, prestart_out_of_memory, running
 
 from dashboard import urls
 
@@ -53,13 +52,19 @@ async def test_the_markdown_twin_says_the_same(visitor: Visitor) -> None:
     assert "load\\_model" in response.text.splitlines()[0]
 
 
-@pytest.mark.parametrize("job_id", IDS, ids=[str(number) for number in range(len(IDS))])
-async def test_any_id_has_a_page_and_its_links_lead_there(visitor: Visitor, job_id: str) -> None:
-    await visitor.fail(job_id)
+async def test_any_id_has_a_page_and_its_links_lead_there(visitor: Visitor) -> None:
+    for number, job_id in enumerate(IDS):
+        await visitor.send(prestart_out_of_memory(job_id), worker=f"w-{number}", boot=f"{number:032x}")
+    await visitor.listed(*IDS)
+    links = {link.attrs["href"] for link in (await visitor.see("/jobs")).all("a.job-id")}
+    assert links == {urls.page("jobs", job_id) for job_id in IDS}
+    for job_id in IDS:
+        await _page_and_twins(visitor, job_id)
+
+
+async def _page_and_twins(visitor: Visitor, job_id: str) -> None:
     page = await visitor.see(urls.page("jobs", job_id))
-    assert page.one(".eyebrow .id").to_text(separator="", strip=False) == job_id
-    listed = await visitor.see("/jobs")
-    assert listed.one("a.job-id").attrs["href"] == urls.page("jobs", job_id)
+    assert page.one(".eyebrow > .id").to_text(separator="", strip=False) == job_id
     raw = page.one("[aria-labelledby=records] a[href$='.json']").attrs["href"]
     assert json.loads((await visitor.client.get(raw)).text)["job_id"] == job_id
     markdown = page.one("[aria-labelledby=records] a[href$='.md']").attrs["href"]
