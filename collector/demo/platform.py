@@ -530,7 +530,7 @@ class Platform:
             answer = await handler(request)
             if fault.change is not None and isinstance(answer, web.Response) and answer.text is not None:
                 return web.Response(text=fault.change(answer.text), content_type=answer.content_type)
-            if fault.serve:
+            if not fault.garble:
                 return answer
         if fault.hangup and request.transport is not None:
             request.transport.abort()

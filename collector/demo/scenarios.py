@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from collector.demo.platform import Fault
-from collector.demo.stage import Stage
+from collector.demo.stage import Stage, WorkerProcess
 
 Drive = Callable[[Stage], Awaitable[list[str]]]
 
@@ -142,14 +142,19 @@ async def _stranded(stage: Stage) -> list[str]:
 async def _worker_killed(stage: Stage) -> list[str]:
     worker = await stage.start_worker("slow")
     job = await stage.submit(prompt="a lighthouse")
+    await _kill(worker)
+    await stage.caller.poll(job)
+    return [job]
+
+
+async def _kill(worker: WorkerProcess) -> None:
+    """SIGKILL the worker itself, not its launcher: its handler writes its process id."""
     line = await worker.wait_line("in process")
     found = re.search(r"in process (\d+)", line)
     if found is None:
         raise ValueError(f"no process id in {line!r}")
     os.kill(int(found[1]), signal.SIGKILL)
     await worker.wait_exit()
-    await stage.caller.poll(job)
-    return [job]
 
 
 async def _three_in_hand(stage: Stage) -> list[str]:
@@ -269,6 +274,47 @@ async def _empty_input(stage: Stage) -> list[str]:
     worker = await stage.start_worker("echo")
     await worker.wait_line("missing field(s)")
     await stage.caller.poll(job)
+    return [job]
+
+
+async def _boot_hangs(stage: Stage) -> list[str]:
+    """Nothing ever comes of this worker; somebody ends it, and the request is queued still."""
+    job = await stage.submit(prompt="a lighthouse")
+    worker = await stage.start_worker("boot_hangs")
+    await worker.wait_line("at import time")
+    worker.terminate()
+    await worker.wait_exit()
+    await stage.caller.poll(job)
+    return [job]
+
+
+async def _stop_ignored(stage: Stage) -> list[str]:
+    job = await stage.submit(prompt="a lighthouse")
+    worker = await stage.start_worker("ignores_stop")
+    await worker.wait_line("step 1 of")
+    await stage.caller.cancel(job)
+    await stage.ended(job)
+    await worker.wait_line("interrupted, going on")
+    # A stop counts as ignored after ten seconds; the worker's other process pings once a second.
+    pings = len(stage.platform.find_events("ping", endpoint=stage.endpoint))
+    await stage.seen("ping", count=pings + 13)
+    await _kill(worker)
+    return [job]
+
+
+async def _stop_signal_lost(stage: Stage) -> list[str]:
+    """The signal names its list in another way than the worker SDK reads it, which drops it without a word."""
+    broken = Fault(change=lambda text: text.replace("jobsToStop", "jobs_to_stop"), endpoint=stage.endpoint)
+    job = await stage.submit(prompt="a lighthouse")
+    stage.platform.arm("job-stop", broken)  # for the poll that the worker opens first
+    worker = await stage.start_worker("waits")
+    await worker.wait_line("step 1 of")
+    await stage.caller.cancel(job)
+    await stage.ended(job)
+    await stage.seen("stop-sent")
+    await stage.seen("job-stop", count=2)
+    stage.download_ends("picture.png")
+    await stage.seen("late-result", job=job)
     return [job]
 
 
@@ -511,6 +557,33 @@ SCENARIOS: Final = (
         "platform_api_error",
         _claim_lost,
         says="no id",
+        slow=True,
+    ),
+    Scenario(
+        "boot-hangs",
+        "The worker's script waits for a download while it is imported.",
+        "boot_hung",
+        "unknown",
+        _boot_hangs,
+        says="at import time",
+        slow=True,
+    ),
+    Scenario(
+        "stop-ignored",
+        "The caller cancels; the handler catches every cancellation and goes on.",
+        "stop_ignored",
+        "request_cancelled",
+        _stop_ignored,
+        says="ignored",
+        slow=True,
+    ),
+    Scenario(
+        "stop-signal-lost",
+        "The caller cancels; the signal has another shape than the worker reads.",
+        "stop_signal_lost",
+        "platform_api_error",
+        _stop_signal_lost,
+        says="never reached",
         slow=True,
     ),
 )

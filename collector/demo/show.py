@@ -51,10 +51,11 @@ class Outcome:
 
     @property
     def evidence(self) -> str:
-        """The line that tells most, on one line: a log line where there is one."""
+        """The line that tells most, as one line: what the scenario is about, a log line before anything else."""
+        says = self.scenario.says.lower()
         items = [item for answer in self.answers for item in answer["verdict"]["evidence"]]
-        lines = [item["text"] for item in items if item["what"] == "log_line"] + [item["text"] for item in items]
-        return " ".join(lines[0].split()) if lines else ""
+        items.sort(key=lambda item: (says not in item["text"].lower(), item["what"] != "log_line"))
+        return _clipped(items[0]["text"], around=says) if items else ""
 
     @property
     def bad_news(self) -> str | None:
@@ -196,13 +197,18 @@ def table(outcomes: Sequence[Outcome]) -> list[tuple[str, str, str, str, bool]]:
             outcome.scenario.name,
             f"{outcome.scenario.verdict}/{outcome.scenario.cause}",
             outcome.verdict,
-            _clipped(outcome.problem or outcome.evidence),
+            _clipped(outcome.problem) or outcome.evidence,
             not outcome.problem,
         )
         for outcome in outcomes
     ]
 
 
-def _clipped(text: str) -> str:
+def _clipped(text: str, *, around: str = "") -> str:
+    """One line of bounded width, in which `around` can be seen."""
     line = " ".join(text.split())
-    return line if len(line) <= EVIDENCE_WIDTH else line[: EVIDENCE_WIDTH - 1] + "…"
+    begin = max(0, line.lower().find(around) - EVIDENCE_WIDTH // 3)
+    if begin + EVIDENCE_WIDTH >= len(line):
+        begin = max(0, len(line) - EVIDENCE_WIDTH)
+    shown = line[begin : begin + EVIDENCE_WIDTH]
+    return ("…" if begin else "") + shown + ("…" if begin + EVIDENCE_WIDTH < len(line) else "")
