@@ -33,7 +33,7 @@ def _parse(given: list[str]) -> tuple[list[str], float, bool]:
         description="Runs a worker under the recorder: its output goes through unchanged, its exit code is kept, and "
         "what happened is sent to OTEL_EXPORTER_OTLP_ENDPOINT, its death included.",
         epilog="Settings come from the environment: OTEL_EXPORTER_OTLP_*, OTEL_SERVICE_NAME, STALLSCOPE_LOG_CAPTURE, "
-        "STALLSCOPE_HANDLER_LOGS and others.",
+        "STALLSCOPE_HANDLER_LOGS and others. STALLSCOPE_DEBUG=1 tells on stderr what went wrong on our side.",
     )
     parser.add_argument(
         "--flush",

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sdk_exporter import spool
-from sdk_exporter.contract import Key, Loss, SpanName
+from sdk_exporter import bounds, spool
+from sdk_exporter.contract import ATTRIBUTES_PER_SPAN, JOB_ID_BYTES, Key, Loss, SpanName
 from sdk_exporter.recorder import tail
 from sdk_exporter.recorder.children import Children
 from sdk_exporter.recorder.ledger import IDLE, Ledger
@@ -118,8 +118,10 @@ class Annotator:
 
     def learn(self, facts: Mapping[str, Any]) -> None:
         """Facts about the worker, for the resource of all spans that follow."""
-        self._resource.update(facts)
-        self._resource_news.update(facts)
+        for key, value in list(facts.items())[:ATTRIBUTES_PER_SPAN]:
+            told = bounds.clip(value, JOB_ID_BYTES) if isinstance(value, str) else value
+            if self._resource.get(key) != told and (key in self._resource or len(self._resource) < ATTRIBUTES_PER_SPAN):
+                self._resource[key] = self._resource_news[key] = told
 
     def _adopt_boot(self, record: Mapping[str, Any]) -> None:
         if is_hex(record.get("tr"), 32) and is_hex(record.get("id"), 16):

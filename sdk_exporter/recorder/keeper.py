@@ -41,7 +41,7 @@ _ORPHAN_TERM_SECONDS: Final = 0.3
 _ORPHAN_KILL_SECONDS: Final = 0.2
 _LAST_WORDS_SECONDS: Final = 0.5
 """What the recorder gets beyond the flush, to put what is unsent on disk."""
-_LAST_STALE_SECONDS: Final = 1.0
+_LAST_STALE_SECONDS: Final = 1.5
 """The same after the worker's end, when time is short."""
 _LAST_STARTS: Final = 5
 """Recorders that are started after the worker's end; one that dies at once dies again."""
@@ -223,7 +223,7 @@ class Keeper:
             code = 0
         except BaseException as error:  # noqa: BLE001 - a fork must never fall back into the keeper's code
             if os.environ.get("STALLSCOPE_DEBUG"):
-                _say(f"stallscope recorder: {type(error).__name__}: {error}")
+                kernel.say(f"stallscope recorder: {type(error).__name__}: {error}")
         finally:
             os._exit(code)
 
@@ -397,15 +397,6 @@ class Keeper:
         if self._recorder is not None:
             os.kill(self._recorder, signal.SIGKILL)
             os.waitpid(self._recorder, 0)
-
-
-def _say(text: str) -> None:
-    """A complaint of our own, only where it cannot block."""
-    try:
-        if select.select([], [2], [], 0)[1]:
-            os.write(2, f"{text}\n"[:512].encode())
-    except OSError:
-        pass
 
 
 def _is_terminal(descriptor: int) -> bool:

@@ -62,7 +62,8 @@ class Ledger:
             if others:
                 self._crowded.update(dict.fromkeys([*others, str(record.get("id"))[:32]]))
                 _shrink(self._crowded, _MOST_OPEN)
-        self.open[str(record.get("id"))[:32]] = (name, job if isinstance(job, str) else None, _whole(record.get("t")))
+        job = job[:JOB_ID_BYTES] if isinstance(job, str) else None
+        self.open[str(record.get("id"))[:32]] = (name, job, _whole(record.get("t")))
         _shrink(self.open, _MOST_OPEN)
 
     def lose(self, reason: str, count: int = 1) -> None:

@@ -86,7 +86,7 @@ class Recorder:
     def run(self) -> None:
         """Returns when all is handed on after the worker's end, or the time for it is over."""
         while True:
-            self._page.set(spool.Page.RECORDER_BEAT, time.monotonic_ns())
+            self._give_sign()
             woken = self._around.wait(self._wake, _LOOK_SECONDS)
             deadline = self._around.deadline()
             if woken:
@@ -102,6 +102,10 @@ class Recorder:
             if deadline is not None and self._is_over(deadline):
                 break
         self._last_words()
+
+    def _give_sign(self) -> None:
+        """Of life, for the keeper: between any two records, since large ones take their time."""
+        self._page.set(spool.Page.RECORDER_BEAT, time.monotonic_ns())
 
     def _clear_wake(self, *, gather: bool) -> None:
         if gather:
@@ -132,7 +136,12 @@ class Recorder:
             self._save()
 
     def _note(self, offset: int, record: dict[str, Any]) -> None:
-        extra = self._annotator.note(record)
+        self._give_sign()
+        try:
+            extra = self._annotator.note(record)
+        except Exception:  # noqa: BLE001 - one senseless record must not end recorder after recorder
+            self._ledger.lose(Loss.INTERNAL_ERROR)
+            return
         if extra:
             self._extras[offset] = extra
             while len(self._extras) > _EXTRAS:
@@ -215,6 +224,7 @@ class Recorder:
         records, end = self._next_records(begin)
         spans = []
         for offset, record in records:
+            self._give_sign()
             spans += self._spans_of(offset, record)
         outcome = Outcome()
         bodies = self._made_encoder().bodies(spans, outcome)
@@ -292,6 +302,10 @@ class Recorder:
             except OSError:
                 pass  # a full or missing disk: what is not sent is lost, as it would be without a spool
         self._page.set(spool.Page.FINISHED, 2)
+
+        if os.environ.get("STALLSCOPE_DEBUG") and self._delivery is not None and self._delivery.trouble:
+            where = self._cleaner.text(f"{self._settings.endpoint}: {self._delivery.trouble}")
+            kernel.say(f"stallscope: {self._delivery.delivered} spans delivered; last trouble with {where}")
 
     def _keep_on_disk(self, folder: str) -> None:
         """For the next start, redacted as it would have been sent."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sdk_exporter import redaction
-from sdk_exporter.contract import LOG_OVERLAP_BYTES, Key, LogScope, LogStream
+from sdk_exporter.contract import JOB_ID_BYTES, LOG_OVERLAP_BYTES, Key, LogScope, LogStream
 from sdk_exporter.recorder.condense import condense
 from sdk_exporter.recorder.shared import CHUNKS, Shared, StreamField
 
-_JOBS: Final = 256
+_JOBS: Final = 64
 """Jobs whose own output is kept; the one that printed least recently leaves first."""
 
 _LOOK_BACK_TIMES: Final = 8
@@ -187,6 +187,8 @@ class PythonOutput:
     def add(self, record: Mapping[str, Any], keep_bytes: int) -> None:
         """Takes an `out` record."""
         text, job, at = record.get("b"), record.get("j"), record.get("t")
+        if isinstance(job, str) and len(job) > JOB_ID_BYTES:
+            job = None
         withheld = record.get("w")
         if isinstance(withheld, int) and not isinstance(withheld, bool) and withheld > 0:
             self._worker.withhold(withheld)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -44,7 +45,7 @@ class SeenSpan:
 class Sink:
     """`with Sink() as sink:` listens on loopback until the end of the block."""
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, *, tls: ssl.SSLContext | None = None) -> None:
         self.spans: list[SeenSpan] = []
         self.bodies: list[bytes] = []
         self.requests: list[tuple[float, dict[str, str], int]] = []
@@ -64,6 +65,8 @@ class Sink:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     def __enter__(self) -> Sink:

@@ -237,7 +237,7 @@ def test_terminal_stays_a_terminal(tmp_path: Path) -> None:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 99, 0, 0))
     process = subprocess.Popen(
         [sys.executable, "-m", "sdk_exporter", "--flush", "0.1", "--", sys.executable, "-c", code],
-        env=clean_environment(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9"),
+        env=clean_environment(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9", STALLSCOPE_DEBUG=""),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -264,6 +264,7 @@ def test_collector_that_is_away_delays_the_exit_by_the_flush_at_most(tmp_path: P
         timeout=SECONDS,
     )
     assert (done.returncode, done.stdout) == (0, b"done\n")
+    assert b"could not reach the collector" in done.stderr  # only with STALLSCOPE_DEBUG
     assert time.monotonic() - began < 15
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
+import ssl
 import string
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from conftest import skip_or_fail
 from launched import Launch, clean_environment, until
 from launched import launch as launch
 from launched import sink as sink
@@ -242,6 +245,40 @@ def test_headers_and_compression_reach_the_collector(sink: Sink) -> None:
     _, headers, _ = sink.requests[0]
     assert {name.lower(): value for name, value in headers.items()}["authorization"] == "Bearer abc"
     assert "Content-Encoding" not in headers
+
+
+def test_own_certificate_authority_is_used(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    if shutil.which("openssl") is None:
+        skip_or_fail("openssl is not installed")
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"),
+            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+        timeout=SECONDS,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with Sink(tls=context) as sink:
+
+        def run(**environ: str) -> None:
+            subprocess.run(
+                [sys.executable, "-m", "sdk_exporter", "--flush", "1", "--", "true"],
+                env=clean_environment(
+                    OTEL_EXPORTER_OTLP_ENDPOINT=sink.url.replace("http:", "https:"), STALLSCOPE_DEBUG="", **environ
+                ),
+                timeout=SECONDS,
+                check=True,
+            )
+
+        run()
+        run(OTEL_EXPORTER_OTLP_CERTIFICATE=str(tmp_path / "missing.pem"))
+        assert sink.spans == []  # not trusted, and never without trust
+        run(OTEL_EXPORTER_OTLP_CERTIFICATE=str(certificate))
+        assert len(sink.named("worker.death")) == 1
 
 
 def test_retry_after_is_read_in_both_forms() -> None:
