@@ -91,6 +91,8 @@ def why_changed(previous: StoredJob | None, answer: Answer, spans: Sequence[Span
         return f"first diagnosis, from {told}"
     if new:
         return f"{told} arrived"
+    if previous.is_final:
+        return "no record arrived: the rules of diagnosis are others than then"
     silent = max(0, ms_of(now) - since_ms) // 1000
     if answer.final and previous.code == answer.verdict.code:
         return f"no record still expected can change it, {silent} s after the last one"
@@ -147,7 +149,7 @@ async def _group(
 def job_row(result: Diagnosed, found: JobSpans, previous: StoredJob | None, now: datetime) -> JobRow:
     """The row that lists read, from one diagnosis."""
     answer, verdict, own = result.answer, result.answer.verdict, _own(result.answer.job_id, found.spans)
-    hardware = hardware_of(_worker_resource(found.spans))
+    hardware = hardware_of(_worker_resource(answer, found.spans))
     return JobRow(
         tenant=answer.tenant,
         job_id=answer.job_id,
@@ -224,9 +226,10 @@ def _believable(at_ns: int, span: SpanRow) -> int:
     return max(arrived_ns - OLDEST_NEWS_NS, min(at_ns, arrived_ns))
 
 
-def _worker_resource(spans: Sequence[SpanRow]) -> dict[str, object]:
-    """The resource of the newest span that a worker sent."""
-    return next((dict(span.resource) for span in reversed(spans) if span.worker_id), {})
+def _worker_resource(answer: Answer, spans: Sequence[SpanRow]) -> dict[str, object]:
+    """The resource of the newest span of the newest worker that had the request; empty where none had it."""
+    newest = answer.worker_ids[-1] if answer.worker_ids else None
+    return next((dict(span.resource) for span in reversed(spans) if newest and span.worker_id == newest), {})
 
 
 def _search_text(answer: Answer, own: Sequence[SpanRow]) -> str:

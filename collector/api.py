@@ -14,7 +14,7 @@ from starlette.responses import StreamingResponse
 
 from collector import queries
 from collector.answers import answer_of_job
-from collector.app import db_of, decoded, raw_path_tail, settings_of
+from collector.app import db_of, decoded, problem_of, raw_path_tail, settings_of
 from collector.auth import ReadTenant
 from collector.clickhouse import Database
 from collector.diagnosis import diagnose_tail
@@ -59,6 +59,9 @@ def _only(*names: str) -> Any:
         unknown = sorted(set(request.query_params) - set(names))
         if unknown:
             raise BadInput(f"{clip(unknown[0], 64)}: no such parameter; known are {', '.join(names) or 'none'}")
+        repeated = [name for name in names if len(request.query_params.getlist(name)) > 1]
+        if repeated:
+            raise BadInput(f"{repeated[0]}: given twice; one value narrows a list")
 
     return Depends(check)
 
@@ -198,7 +201,8 @@ async def _events(db: Database, answer: Answer, streams: _Streams) -> AsyncItera
             yield _event(newer) if _news(answer, newer) else b": still open\n\n"
             answer = newer
     except StallscopeError as error:  # the answer's status is long sent: say it in the stream
-        yield b"event: error\ndata: %s\n\n" % json_bytes({"code": error.code, "retryable": error.retryable})
+        problem = problem_of(error)
+        yield b"event: error\ndata: %s\n\n" % json_bytes({"code": problem.code, "retryable": problem.retryable})
     finally:
         streams.open -= 1
 

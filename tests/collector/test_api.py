@@ -12,8 +12,8 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from conftest import Clock, served
 from job_spans import OOM_LINE, Teller
+from parts import Clock, served
 from pydantic import SecretStr
 
 from collector import api
@@ -152,6 +152,7 @@ async def test_what_cannot_be_read_is_refused_by_name(client: httpx.AsyncClient)
         "since=2026-01-01T00:00:00": "since",
         "until=1": "until",
         "statte=failed": "statte",
+        "state=failed&state=lost": "state",
         f"q={'x' * 257}": "q",
     }
     for query, named in unreadable.items():
