@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import clickhouse_connect
 import httpx
 import pytest
 from clickhouse_server import ClickHouseServer, find_library
-from fastapi import FastAPI
+from parts import PASSWORD, Clock, served, server_url, skip_or_fail
 from pydantic import SecretStr
 
 from collector import migrate
 from collector.clickhouse import Database
 from collector.settings import Settings
-
-PASSWORD = "only-for-tests"
-PATIENCE_SECONDS = 60
-"""For what should take a moment: the machine may be busy."""
-
-
-def skip_or_fail(reason: str) -> None:
-    """A part is missing on this machine: skip by name, but never in CI, where everything is there."""
-    if os.environ.get("CI", "").lower() == "true":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
@@ -62,19 +44,6 @@ def embedded_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     handle = clickhouse_connect.get_client(interface="chdb", path=str(path))
     yield path
     handle.close()
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until `condition` is true, generously."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not await condition():
-        assert time.monotonic() < until, "it never became true"
-        await asyncio.sleep(0.05)
-
-
-def server_url(server: ClickHouseServer) -> str:
-    """A fresh database on the server, not created yet."""
-    return f"clickhouse://stallscope:{PASSWORD}@127.0.0.1:{server.http_port}/test_{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture(params=["embedded", "server"])
@@ -107,18 +76,6 @@ async def db(empty_db: Database, settings: Settings) -> Database:
     return empty_db
 
 
-@asynccontextmanager
-async def served(app: FastAPI, **client: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of `app`, which runs in this process with its life around it."""
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(
-            transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://127.0.0.1", **client
-        ) as asking,
-    ):
-        yield asking
-
-
 @pytest.fixture
 async def server(db: Database, settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the whole application, on a store of its own that `db` reads too."""
@@ -126,18 +83,6 @@ async def server(db: Database, settings: Settings) -> AsyncIterator[httpx.AsyncC
 
     async with served(asgi.server(settings)) as client:
         yield client
-
-
-@dataclass
-class Clock:
-    """A time that stands still until told."""
-
-    now: datetime = field(default_factory=lambda: datetime(2026, 1, 1, 12, tzinfo=timezone.utc))
-
-    def advance(self, seconds: float) -> datetime:
-        """Move on, and return the new time."""
-        self.now += timedelta(seconds=seconds)
-        return self.now
 
 
 @pytest.fixture

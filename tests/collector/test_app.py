@@ -11,10 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 from clickhouse_server import ClickHouseServer
-from conftest import PASSWORD, PATIENCE_SECONDS, eventually, served, server_url
 from fastapi import APIRouter, Request, Response
 from google.rpc.status_pb2 import Status
 from otlp_bytes import PROTOBUF, request_of, span
+from parts import PASSWORD, PATIENCE_SECONDS, eventually, served, server_url
 from pydantic import SecretStr
 
 from collector import asgi, health, ingest, metrics, migrate

@@ -7,10 +7,10 @@ import time
 import httpx
 import pytest
 from clickhouse_server import ClickHouseServer
-from conftest import PASSWORD, eventually, served, server_url
 from fastapi import FastAPI
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from otlp_bytes import PROTOBUF, pairs, request_of, span
+from parts import PASSWORD, eventually, served, server_url
 from pydantic import SecretStr
 
 from collector import asgi, migrate

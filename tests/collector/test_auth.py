@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 from clickhouse_server import ClickHouseServer
-from conftest import served, server_url
 from fastapi import APIRouter
 from google.rpc.status_pb2 import Status
 from otlp_bytes import PROTOBUF, request_of, span
+from parts import served, server_url
 from pydantic import SecretStr
 
 from collector import auth, ingest, migrate

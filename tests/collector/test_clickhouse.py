@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from clickhouse_server import ClickHouseServer, free_port
-from conftest import PASSWORD, server_url
 from otlp_bytes import RESOURCE
+from parts import PASSWORD, server_url
 from pydantic import SecretStr
 
 from collector import migrate

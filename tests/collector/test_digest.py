@@ -12,10 +12,10 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import Clock
 from job_spans import Teller
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 from otlp_bytes import PROTOBUF, request_of, span
+from parts import Clock
 
 from collector import digest as digests
 from collector.clickhouse import Database

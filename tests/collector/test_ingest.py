@@ -12,7 +12,6 @@ import httpx
 import pytest
 import zstandard
 from clickhouse_server import ClickHouseServer
-from conftest import served, server_url
 from google.protobuf import json_format
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
@@ -25,6 +24,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 from otlp_bytes import JSON, PROTOBUF, RESOURCE, request_of, span
+from parts import served, server_url
 from pydantic import SecretStr
 
 from collector import asgi

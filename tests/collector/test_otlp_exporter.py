@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator
 import pytest
 import uvicorn
 from clickhouse_server import ClickHouseServer
-from conftest import eventually, server_url
 from fastapi import FastAPI
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
+from parts import eventually, server_url
 from pydantic import SecretStr
 
 from collector import asgi

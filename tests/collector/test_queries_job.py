@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 
 import pytest
-from conftest import Clock
 from job_spans import Teller
+from parts import Clock
 
 from collector.clickhouse import Database
 from collector.queries import job as question

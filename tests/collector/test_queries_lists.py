@@ -11,8 +11,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from conftest import Clock
 from job_spans import OOM_LINE, Teller
+from parts import Clock
 
 from collector import queries
 from collector.answers import answer_of_job

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from conftest import eventually
 from otlp_bytes import request_of, span
+from parts import eventually
 
 from collector.clickhouse import Database
 from collector.decode import span_rows

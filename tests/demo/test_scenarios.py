@@ -9,7 +9,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from conftest import server_url
+from parts import server_url
 
 from collector.demo.platform import running_platform
 from collector.demo.scenarios import SCENARIOS, Scenario

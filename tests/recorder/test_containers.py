@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import skip_or_fail
 from launched import clean_environment, until, worker_of
 from launched import sink as sink
 from otlp_sink import Sink
+from parts import skip_or_fail
 
 SECONDS = 60
 NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc")

@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import skip_or_fail
 from launched import Launch, clean_environment, until
 from launched import launch as launch
 from launched import sink as sink
 from otlp_sink import Answer, Sink
+from parts import skip_or_fail
 
 from sdk_exporter.recorder import kernel, leftovers
 from sdk_exporter.recorder.death import oom_kills
