@@ -11,10 +11,12 @@ def load_model() -> None: ...
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from sdk_exporter.contract import VERSION as __version__
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 __all__ = ["__version__", "instrument", "job", "phase", "prestart"]
 

@@ -71,7 +71,8 @@ def _start(writer: spool.Writer, page: spool.Page, settings: ExporterSettings, *
         if settings.log_capture != "off":
             tee.install(handler_logs=settings.handler_logs)
     events.before_failure[:] = [tee.flush]
-    beats.every_tick[:] = [events.report_losses, _reap]
+    if _reap not in beats.every_tick:
+        beats.every_tick.append(_reap)
     beats.start()
     _watch_boot()
     if "fork_hook" not in _state:

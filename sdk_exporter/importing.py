@@ -6,15 +6,16 @@ times that, is there.
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from sdk_exporter.guard import never_raise
+from sdk_exporter.settings import warn_once
+
+if TYPE_CHECKING:
+    # Not at run time: `importlib.abc` alone brings pathlib, tempfile and urllib.
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 SDK_MODULE: Final = "runpod.serverless"
 
@@ -23,17 +24,23 @@ _loaded: set[str] = set()
 """Modules whose code has run under our eyes: the import system still calls them unfinished then."""
 
 
-@never_raise
 def watch_sdk() -> None:
     """Install the hooks of the SDK, once it is there."""
     when_imported(SDK_MODULE, _install)
 
 
-@never_raise
 def _install() -> None:
-    from sdk_exporter.hooks.runpod import install  # imports wrapt
+    """A worker whose hooks cannot be installed runs unobserved; one whose prestart cannot be supervised must not run
+    as if it were ready."""
+    try:
+        from sdk_exporter.hooks.runpod import install  # imports wrapt
 
-    install()
+        install()
+    except Exception as error:
+        warn_once(f"the worker SDK cannot be watched: {type(error).__name__}: {error}")
+        supervisor = sys.modules.get("sdk_exporter.supervisor")
+        if supervisor is not None and supervisor.has_hooks():
+            raise
 
 
 def when_imported(name: str, action: Callable[[], None]) -> None:
@@ -50,7 +57,7 @@ def when_imported(name: str, action: Callable[[], None]) -> None:
     sys.meta_path.insert(0, finder)
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
     """Finds nothing itself: lets the others find the module, and has the action follow its loading."""
 
     def __init__(self, name: str, action: Callable[[], None]) -> None:
@@ -62,9 +69,9 @@ class _Finder(importlib.abc.MetaPathFinder):
         if fullname != self.name:
             return None
         self._leave()
-        specification = importlib.util.find_spec(fullname)
-        loader = getattr(specification, "loader", None)
-        if specification is None or loader is None:
+        specification = _found_by_others(fullname, path, target)
+        loader = specification.loader if specification is not None else None
+        if loader is None or not hasattr(loader, "exec_module"):
             return specification
         load, action, name = loader.exec_module, self._action, self.name
 
@@ -73,7 +80,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             _loaded.add(name)
             action()
 
-        loader.exec_module = exec_module
+        loader.exec_module = exec_module  # type: ignore[method-assign]  # of this one loader, for this one module
         return specification
 
     def _leave(self) -> None:
@@ -81,3 +88,12 @@ class _Finder(importlib.abc.MetaPathFinder):
             sys.meta_path.remove(self)
         if self in _watching:
             _watching.remove(self)
+
+
+def _found_by_others(name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+    for finder in list(sys.meta_path):
+        find = getattr(finder, "find_spec", None)
+        specification: ModuleSpec | None = find(name, path, target) if find is not None else None
+        if specification is not None:
+            return specification
+    return None

@@ -112,6 +112,11 @@ def register(function: Callable[[], Any], timeout: float | None) -> None:
     importing.watch_sdk()
 
 
+def has_hooks() -> bool:
+    """Whether this worker must not serve before something has run."""
+    return bool(_hooks)
+
+
 def take_registered() -> list[Hook]:
     """The hooks so far, to be handed to an SDK that runs them itself."""
     taken = list(_hooks)

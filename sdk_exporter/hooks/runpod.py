@@ -54,7 +54,8 @@ _installed: list[str] = []
 
 
 def install() -> None:
-    """Patch what there is to patch, once."""
+    """Patch what there is to patch, once. Called again, when telling begins later, it says which SDK this is."""
+    _tell_sdk()
     if _installed:
         return
     _installed.append("runpod")
@@ -64,7 +65,6 @@ def install() -> None:
     _adopt_prestart()
     importing.when_imported(f"{_MODULES}.rp_fastapi", _patch_api)
     beats.every_tick.extend((job_take.tick, stop_channel.tick, stops.tick))
-    _tell_sdk()
 
 
 @never_raise
@@ -505,9 +505,11 @@ def _phases() -> list[supervisor.Phase]:
     return supervisor.phases(initializer, config.get("init_timeout"), config.get("prestart_timeout"))
 
 
-@never_raise
 def _supervise(scaler: Any) -> None:
-    """Today's SDK has no prestart of its own: run ours, if the user has asked for one."""
+    """Today's SDK has no prestart of its own: run ours, if the user has asked for one.
+
+    Not guarded: a worker that is not ready must not serve because of a mistake of ours.
+    """
     config = getattr(scaler, "config", None)
     if isinstance(config, dict):
         worker.config = config
