@@ -42,6 +42,9 @@ _PUNCH_BYTES: Final = 256 * 1024
 _EXTRAS: Final = 128
 """Failures whose tails are held while the collector is away; about 2 MiB."""
 _LAST_WORDS_SECONDS: Final = 0.2
+"""Of the flush, for putting what is unsent on disk."""
+_GIVE_UP_SECONDS: Final = 0.4
+_TRIES_BEFORE_GIVING_UP: Final = 2
 
 
 def run_recorder(
@@ -73,6 +76,7 @@ class Recorder:
         self._extras: dict[int, dict[str, Any]] = {}
         self._seen = page.get(spool.Page.ACKNOWLEDGED)
         self._batch_end: int | None = None
+        self._hurried_since: float | None = None
         self._next_batch = 0.0
         self._next_beat = 0.0
         self._last_beat_at = 0
@@ -291,6 +295,12 @@ class Recorder:
         if self._page.get(spool.Page.ACKNOWLEDGED) >= os.lseek(self._events, 0, os.SEEK_END):
             return True
         now = time.monotonic()
+        if self._hurried_since is None:
+            self._hurried_since = now
+        # Evidence that stays on disk need not hold up the exit while nobody listens; without a disk it is worth it.
+        nobody_there = self._delivery is not None and self._delivery.failures >= _TRIES_BEFORE_GIVING_UP
+        if nobody_there and self._settings.spool_dir and now - self._hurried_since >= _GIVE_UP_SECONDS:
+            return True
         return now >= deadline - _LAST_WORDS_SECONDS
 
     def _last_words(self) -> None:
