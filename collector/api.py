@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta, timezone
 from typing import Annotated, Any, Final, get_args
 
@@ -141,7 +141,7 @@ async def job_events(request: Request, tenant: ReadTenant) -> Response:
         raise Overloaded(f"{EVENTS_AT_ONCE} event streams are open, which is the most", retry_after_seconds=30.0)
     first = await answer_of_job(db, tenant, job_id, _now())
     return StreamingResponse(
-        _events(db, first, streams),
+        _events(db, first, streams, lambda: getattr(request.app.state, "stopping", False)),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
@@ -178,7 +178,9 @@ def _streams_of(request: Request) -> _Streams:
     return streams
 
 
-async def _events(db: Database, answer: Answer, streams: _Streams) -> AsyncIterator[bytes]:
+async def _events(
+    db: Database, answer: Answer, streams: _Streams, stopping: Callable[[], bool] = lambda: False
+) -> AsyncIterator[bytes]:
     """`answer` now and whenever it changed; a comment while it does not, so that proxies keep the line open.
 
     The digest writes a row when there is news, so that row is what is asked for every second; the whole answer only
@@ -190,7 +192,7 @@ async def _events(db: Database, answer: Answer, streams: _Streams) -> AsyncItera
         began = looked = loop.time()
         seen: int | None = None
         yield _event(answer)
-        while not answer.final and loop.time() - began < EVENTS_LONGEST_SECONDS:
+        while not answer.final and not stopping() and loop.time() - began < EVENTS_LONGEST_SECONDS:
             await asyncio.sleep(EVENTS_EVERY_SECONDS)
             stored = (await queries.stored_jobs(db, answer.tenant, [answer.job_id])).get(answer.job_id)
             version = stored.version if stored else None

@@ -170,14 +170,25 @@ class Digest:
         rows = [outcome.row for outcome in outcomes if outcome.row]
         revisions = [outcome.revision for outcome in outcomes if outcome.revision]
         # The history first: after a kill in between, the next diagnosis makes the same revision again.
-        await db.insert("verdict_history", revisions, token=uuid.uuid4().hex)
-        await db.insert("jobs", rows, token=uuid.uuid4().hex)
+        await self._write(db, "verdict_history", revisions)
+        await self._write(db, "jobs", rows)
         return Round(
             diagnosed=len(outcomes),
             written=len(rows),
             revised=len(revisions),
             failed=sum(outcome.failed for outcome in outcomes),
         )
+
+    async def _write(self, db: Database, table: str, rows: Sequence[JobRow | VerdictRow]) -> None:
+        """Insert; where the store refuses a value, all rows but the one that holds it."""
+        try:
+            await db.insert(table, rows, token=uuid.uuid4().hex)
+        except StoreRefused:
+            if len(rows) == 1:
+                self._failed(rows[0].tenant, rows[0].job_id)
+                return
+            for row in rows:
+                await self._write(db, table, [row])
 
     async def _outcomes(self, db: Database, tenant: str, job_ids: Sequence[str], now: datetime) -> list[Outcome]:
         """Diagnose requests of one tenant. A question that the store refuses is asked again for each alone."""

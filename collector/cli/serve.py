@@ -50,6 +50,10 @@ def serve(host: str, port: int, grpc_port: int | None, role: str | None, *, inse
                 click.echo(_address(host, listener))
                 sys.stdout.flush()
 
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.state.stopping = True  # streams of events end by themselves; all others are given their time
+            await super().shutdown(sockets=sockets)
+
     config = uvicorn.Config(
         app,
         log_level="warning",

@@ -304,6 +304,14 @@ async def test_events_follow_a_request_until_it_is_final(
     assert streams.open == 0
 
 
+async def test_events_end_when_the_server_stops(db: Database) -> None:
+    worker = Teller(datetime.now(timezone.utc))
+    await store(db, [worker.claimed("j"), worker.run_started("j")])
+    first = await api.answer_of_job(db, "default", "j", datetime.now(timezone.utc))
+    chunks = [chunk async for chunk in api._events(db, first, api._Streams(), lambda: True)]
+    assert [chunk.split(b"\n")[0] for chunk in chunks] == [b"event: answer"]
+
+
 async def test_events_are_served_as_a_stream(client: httpx.AsyncClient, db: Database, clock: Clock) -> None:
     await store(db, Teller(clock.now).completed("a/b"))
     response = await asyncio.wait_for(client.get("/api/v1/jobs/a%2Fb/events"), 60)

@@ -217,6 +217,23 @@ async def test_a_question_that_the_store_refuses_is_asked_for_each_request_alone
         assert await digest.round(db, settings, clock.advance(4)) == Round(diagnosed=2, written=1, revised=1, failed=1)
 
 
+async def test_a_row_that_the_store_refuses_does_not_keep_others_out(
+    db: Database, settings: Settings, clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_bad(*more: Any) -> JobRow:
+        row = real(*more)
+        return dataclasses.replace(row, host="half a character \ud83d") if row.job_id == "bad" else row
+
+    real = digests.job_row
+    monkeypatch.setattr(digests, "job_row", with_bad)
+    digest, worker = Digest(behind=False), Teller(clock.now)
+    await stored_and_touched(db, digest, [*worker.completed("bad"), *worker.completed("good")])
+    with caplog.at_level(logging.CRITICAL, logger="collector.digest"):
+        await digest.round(db, settings, clock.advance(4))
+    assert [row[1] for row in await told(db)] == ["good"]
+    assert digest.failures == 1
+
+
 @pytest.mark.parametrize(("table", "row"), [("jobs", JobRow), ("verdict_history", VerdictRow)])
 async def test_a_row_has_the_columns_of_its_table(db: Database, table: str, row: type[JobRow | VerdictRow]) -> None:
     columns = await db.query(
