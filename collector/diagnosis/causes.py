@@ -11,6 +11,7 @@ The order of the decision, after the taxonomy's boundary rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,11 +22,14 @@ from collector.diagnosis.outcomes import Outcome, has_complaint, is_wrapper, rea
 from collector.diagnosis.reading import Reading, read
 from collector.diagnosis.rules import DETAILS, INDEX, RULE_OF, SIGNALS
 from collector.diagnosis.rules.match import Hit, hits_of
+from collector.diagnosis.rules.needles import grams_of
 from collector.diagnosis.rules.shape import Rule, Tier, fill
 
 _WEAKER: dict[str, Confidence] = {"certain": "likely", "likely": "possible", "possible": "possible"}
 _DETAIL_LINES = 6  # an error's own text goes on for this many lines at most
 _VALUE_CHARACTERS = 160  # of a value repeated in a sentence
+# The platform's SDK prints an exception as a JSON object: its type, its message, then the traceback with both.
+_JSON_FIELD = re.compile(r'\s*"error_(?:type|message)":')
 _QUOTED_WITHIN = 80  # statements between a message and the exception that it repeats
 
 
@@ -46,8 +50,9 @@ class _Found:
 def find_cause(clues: Clues) -> Cause:
     """The cause of a failure. Pure and deterministic; takes time in proportion to the text."""
     reading = read(clues.text, _record(clues))
-    hits = hits_of(reading, SIGNALS, INDEX.worth(reading.blob), clues.phase)
-    told = _Told(clues, reading, read_outcome(reading), tuple(hits), read_exit(clues))
+    grams = grams_of(reading.blob)
+    hits = hits_of(reading, SIGNALS, INDEX.worth(grams), clues.phase)
+    told = _Told(clues, reading, read_outcome(reading, grams), tuple(hits), read_exit(clues))
     if _went_well(told):
         return _no_failure()
     found = _decide(told)
@@ -123,7 +128,7 @@ def _of_hit(told: _Told, best: Hit) -> _Found:
     return _Found(
         best.rule,
         _confidence(told, best),
-        _shown(told.reading, best),
+        _shown(told.reading, [hit for hit in told.hits if hit.rule is best.rule], best),
         best.values,
         signal.says,
         signal.fault,
@@ -132,7 +137,7 @@ def _of_hit(told: _Told, best: Hit) -> _Found:
     )
 
 
-def _shown(reading: Reading, best: Hit) -> int:
+def _shown(reading: Reading, same: Sequence[Hit], best: Hit) -> int:
     """The statement to quote: an exception's own line rather than one that repeats its message."""
     lead = best.found.lead
     if lead is not None and not lead.search(reading.statements[best.index].text):
@@ -140,6 +145,9 @@ def _shown(reading: Reading, best: Hit) -> int:
             if lead.search(reading.statements[index].text):
                 return index
     here = reading.statements[best.index]
+    if _JSON_FIELD.match(here.core):
+        told = next((hit for hit in same if reading.statements[hit.index].exception), None)
+        return told.index if told else best.index
     for index in range(best.index + 1, min(len(reading.statements), best.index + _QUOTED_WITHIN)):
         there = reading.statements[index]
         quoted = there.message[:300]
@@ -152,6 +160,8 @@ def _confidence(told: _Told, best: Hit) -> Confidence:
     said = told.reading.statements[best.index]
     confidence: Confidence = best.strength
     rivals = (hit for hit in told.hits if hit.tier == best.tier and hit.rule is not best.rule)
+    if told.outcome.is_soft(best.index) and not _failed_later(told, best.index):
+        confidence = "possible"
     if any(abs(hit.index - best.index) > 1 for hit in rivals):
         confidence = _WEAKER[confidence]
     if said.level in ("debug", "info", "warning") and not said.exception and not _failed_later(told, best.index):
@@ -207,15 +217,22 @@ def _went_well(told: _Told) -> bool:
     if up >= 0 and not _failed_around(told, up):
         return True
     done = max(told.outcome.done, default=-1)
+    if clues.exit_code == 0 and done >= 0 and all(hit.tier == Tier.CRASH and hit.index > done for hit in told.hits):
+        return True
     hard = any(not told.outcome.is_soft(hit.index) for hit in told.hits)
-    return done >= 0 and not hard and not _failed_around(told, done)
+    statements = enumerate(told.reading.statements)
+    unanswered = any(said.level == "error" and not told.outcome.is_soft(at) for at, said in statements)
+    return done >= 0 and not hard and not unanswered and not _failed_around(told, done)
 
 
 def _failed_around(told: _Told, index: int) -> bool:
     """Whether something failed for good, before or after; a hint after success is a failure too."""
     if told.outcome.fatal or any(hit.index > index and hit.tier > Tier.CRASH for hit in told.hits):
         return True
-    return any(said.exception and not said.harmless for said in told.reading.statements[index + 1 :])
+    statements = told.reading.statements
+    if any(said.frame and not said.harmless for said in statements):  # a traceback whose end is not here
+        return True
+    return any(said.exception and not said.harmless for said in statements[index + 1 :])
 
 
 # --- wording -----------------------------------------------------------------------------------------------------
@@ -294,8 +311,8 @@ def _unknown(told: _Told) -> Cause:
         )
     else:
         why = (
-            "the log holds no error that names a cause; errors of GPU, memory, disk, network, model, imports, settings and"
-            " input, exceptions and crashes were looked for"
+            "the log holds no error that names a cause; errors of GPU, memory, disk, network, model, imports, settings"
+            " and input, exceptions and crashes were looked for"
         )
     missing = _MORE if clues.phase in ("handler", None) else _MORE[:1]
     if clues.exit_code is None and clues.signal is None:

@@ -12,13 +12,16 @@ from collector.diagnosis.rules.needles import NeedleIndex, needles_of
 
 # A server that says one of these is up: what it printed before did not stop it.
 _UP: Final = (
-    r"Application startup complete|Uvicorn running on|Started (?:GRPCInferenceService|HTTPService)|successfully loaded '"
-    r"|fired up and ready to roll|server (?:is )?(?:ready|started|listening|up and running)\b|Running on (?:local URL|http)"
+    r"Application startup complete|Uvicorn running on|Started (?:GRPCInferenceService|HTTPService)"
+    r"|successfully loaded '|fired up and ready to roll|server (?:is )?(?:ready|started|listening|up and running)\b"
+    r"|Running on (?:local URL|http)"
     r"|llama server listening|server is listening on|Listening on (?:http|0\.0\.0\.0|port)|To see the GUI go to"
     r"|Webserver Connected|Worker is ready|Model loaded successfully|ready to (?:serve|accept|receive)"
     r"|Startup (?:complete|finished)|Health check passed|service is ready|Connected to the server"
 )
-_NOT_UP: Final = re.compile(r"not (?:yet )?(?:ready|started|up)|failed|until .{0,20}ready|wait|was |error", re.IGNORECASE)
+_NOT_UP: Final = re.compile(
+    r"not (?:yet )?(?:ready|started|up)|failed|until .{0,20}ready|wait|was |error", re.IGNORECASE
+)
 # A request that ended well. Not proof by itself: the worker's SDK says "Finished." after failures too.
 _DONE: Final = (
     r"\| Finished\.|Job (?:completed|finished|succeeded)|Prompt executed in"
@@ -39,6 +42,7 @@ _FATAL: Final = (
     r"|WorkerProc initialization failed|ChildFailedError|Application startup failed|Initialization failed"
     r"|failed to start\b|Job failed|Handler failed|Failed to (?:load|initialize|start) (?:model|engine|server)"
     r"|core dumped|failed to load all models|Traceback \(most recent call last\)|Exception during processing"
+    r"|Failed to validate prompt"
 )
 _MARKS: Final = tuple(re.compile(pattern, re.IGNORECASE) for pattern in (_UP, _DONE, _SOFT, _FATAL))
 _INDEX: Final = NeedleIndex(needles_of(pattern) for pattern in (_UP, _DONE, _SOFT, _FATAL))
@@ -47,7 +51,7 @@ _LOOKS: Final = 400  # places of one text: marks are wanted to the last, and a t
 _WRAPPER_TYPE: Final = re.compile(
     r"(?:^|\.)(?:CalledProcessError|ChildFailedError|(?:MQ|Async)?(?:LLM)?EngineDeadError|RayTaskError\S*|RayActorError"
     r"|ActorDiedError|WorkerCrashedError|ProcessRaisedException|ProcessExitedException|FatalWorkerException"
-    r"|BrokenProcessPool|SystemExit|RemoteError|ShardCannotStart|TerminatedWorkerError|DistBackendError"
+    r"|BrokenProcessPool|SystemExit|DownloadError|Web[Ss]erver(?:Failed|Crashed)|ShardFailed|RemoteError|ShardCannotStart|TerminatedWorkerError|DistBackendError"
     r"|EngineGenerateError|ExceptionGroup|BaseExceptionGroup|RetryError|CancelledError|GeneratorExit|KeyboardInterrupt"
     r"|\w*Warning|StopIteration|StopAsyncIteration|ActorUnavailableError|LocalRayletDiedError|InternalServerError"
     r"|TaskCancelledError)$"
@@ -60,7 +64,8 @@ _WRAPPER_TEXT: Final = re.compile(
     r"|Initialization failed|[Ss]erver process (?:died|exited)|^cancelled$|^canceled$|DataLoader worker \(pid"
     r"|child process (?:died|failed)|process (?:died|exited|terminated) (?:unexpectedly|with)|non-zero exit status"
     r"|(?:engine|worker|server|process|backend)s? (?:is|are|was|were) (?:already )?dead|look up to see its traceback"
-    r"|check the (?:stack trace|logs?|output)|unexpectedly exited|failed to load all models|Exception in ASGI application"
+    r"|check the (?:stack trace|logs?|output)|unexpectedly exited|failed to load all models"
+    r"|Exception in ASGI application"
     r"|unhandled errors in a TaskGroup|exit ?code|^Internal Server Error$|^Error in model execution"
     r"|[Cc]ould not start (?:the )?(?:engine|server|worker)|One or more (?:workers|processes)|Executor failed"
     r"|^unknown error$"
@@ -84,10 +89,10 @@ class Outcome:
         return not self.soft.isdisjoint((index, index + 1, index + 2))
 
 
-def read_outcome(reading: Reading) -> Outcome:
+def read_outcome(reading: Reading, grams: frozenset[str]) -> Outcome:
     """The signs of success, of going on, and of failure for good."""
     found: list[frozenset[int]] = [frozenset()] * len(_MARKS)
-    for number, needles in _INDEX.worth(reading.blob):
+    for number, needles in _INDEX.worth(grams):
         found[number] = _marked(reading, needles, _MARKS[number])
     up, done, soft, fatal = found
     up = frozenset(index for index in up if not _NOT_UP.search(reading.statements[index].text))

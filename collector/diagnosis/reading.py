@@ -23,30 +23,40 @@ _PROGRESS = re.compile(r"\d{1,3}%[ |\u2500-\u25ff]|\d(?:it/s|s/it|[kKMG]i?B/s)")
 
 # What stands before a message: container, time, process, level, source place. Each alternative begins with something
 # that no message begins with, so that "[Errno 28] …" stays whole.
-_PREFIX = re.compile(
-    r"""
-      \s{0,2}\(\s*[A-Za-z][^()\n]{0,60}(?:\([^()\n]{0,60}(?:\([^()\n]{0,60}\)[^()\n]{0,20})?\)[^()\n]{0,40})?pid=[^()\n]{0,60}\)\ ?
-    | \[rank\d+\]:\ ?
-    | \[?\d{4}[-/]\d\d[-/]\d\d[T\ ]\d\d:\d\d(?::\d\d)?(?:[.,:]\d+)?(?:Z|\ ?[+-]\d\d:?\d\d)?(?:\ (?:TP|DP|PP|EP|Rank)\d*[^\]\n]{0,20})?\]?(?:\ -|:)?[\ \t]?
-    | \[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?\ 
-    | [A-Z][a-z]{2}\ [\d\ ]\d\ \d\d:\d\d:\d\dZ?\ \S{1,60}\ [\w./-]{1,40}(?:\[\d+\])?:?\ 
-    | \[?(?:ERROR|INFO|WARN|WARNING|CRITICAL|FATAL|DEBUG|TRACE|Error|Info|Warning|error|info|warn)\]?(?:\ \d\d-\d\d\ \d\d:\d\d:\d\d(?:\ \[[\w.]{1,60}:\d+\]|\ [\w.]{1,60}:\d+\])?|\ *\||:\ ?|\ +-|\ (?=\[)|\t|(?<=\])|\ +(?=[a-z_-]+:))\ ?
-    | [IWEF]\d{4}\ [\d:.]{8,18}\ +\d+\ (?:[\w/.-]{1,80}:\d+\]\ )
-    | \[[EWI]\d{3,6}\ [\d:.]{8,24}\ [\w./]{1,80}:\d+\]\ 
-    | [\w][\w.-]{0,60}[ ]{1,16}\|\ 
-    | \|\ *(?:ERROR|INFO|WARNING|DEBUG|CRITICAL)\ *\|\ *(?:std(?:err|out)\ *\|\ )?
-    | (?:std(?:err|out)\ [FP]\ |\[std(?:err|out)\]:?\ |std(?:err|out):\ )
-    | \[[\w./-]{1,40}/(?:STDERR|STDOUT|stderr|stdout)\]\ 
-    | \[\d+(?:\.\d+)?\]:?\ (?=[A-Z])
-    | (?<=:)(?:__main__|[a-z_]{2,30}(?:\.[a-z_]{2,30}){0,6}):\ ?(?=\S)
-    | [a-z_]{2,20}(?:\.[a-z_]{2,30}){1,6}\ \d+\ (?:ERROR|INFO|WARNING|CRITICAL)\ +
-    | \[address=[^\]\n]{1,60}\]\ 
-    | (?:[a-z-]{2,30}):\ (?=text_generation_launcher)|text_generation_launcher:\ 
-    | \ {0,2}\|\ (?=[\ A-Z])
-    | !!!\ Exception\ during\ processing\ ?!!!\ 
-    """,
-    re.VERBOSE,
+_ALTERNATIVES = (
+    # (EngineCore_0 pid=123) · (MapWorker(MapBatches(Actor)) pid=1458, ip=10.0.0.1)
+    r"\s{0,2}\(\s*[A-Za-z][^()\n]{0,60}(?:\([^()\n]{0,60}(?:\([^()\n]{0,60}\)[^()\n]{0,20})?\)[^()\n]{0,40})?"
+    r"pid=[^()\n]{0,60}\) ?",
+    r"\[rank\d+\]: ?",
+    # 2025-10-17T18:26:00.123Z · [2025-10-17 18:26:00 TP0] · 2025-10-17 18:26:00,123 -
+    r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[.,:]\d+)?(?:Z| ?[+-]\d\d:?\d\d)?"
+    r"(?: (?:TP|DP|PP|EP|Rank)\d*[^\]\n]{0,20})?\]?(?: -|:)?[ \t]?",
+    r"\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?[ ]",
+    # Mar 11 04:33:08 host unit[123]:
+    r"[A-Z][a-z]{2} [\d ]\d \d\d:\d\d:\d\dZ? \S{1,60} [\w./-]{1,40}(?:\[\d+\])?:?[ ]",
+    # ERROR 11-02 10:00:00 [core.py:708] · [ERROR] · ERROR | · ERROR:
+    r"\[?(?:ERROR|INFO|WARN|WARNING|CRITICAL|FATAL|DEBUG|TRACE|Error|Info|Warning|error|info|warn)\]?"
+    r"(?: \d\d-\d\d \d\d:\d\d:\d\d(?: \[[\w.]{1,60}:\d+\]| [\w.]{1,60}:\d+\])?| *\||: ?| +-| (?=\[)|\t|(?<=\])"
+    r"| +(?=[a-z_-]+:)) ?",
+    # E0705 08:07:40.219789 79386 main.cc:245] · [E813 02:01:56.118212730 ProcessGroupNCCL.cpp:1896]
+    r"[IWEF]\d{4} [\d:.]{8,18} +\d+ (?:[\w/.-]{1,80}:\d+\] )",
+    r"\[[EWI]\d{3,6} [\d:.]{8,24} [\w./]{1,80}:\d+\][ ]",
+    # qwen35-4b  |
+    r"\w[\w.-]{0,60} {1,16}\|[ ]",
+    r"\| *(?:ERROR|INFO|WARNING|DEBUG|CRITICAL) *\| *(?:std(?:err|out) *\| )?",
+    r"std(?:err|out) [FP] |\[std(?:err|out)\]:? |std(?:err|out):[ ]",
+    r"\[[\w./-]{1,40}/(?:STDERR|STDOUT|stderr|stdout)\][ ]",
+    r"\[\d+(?:\.\d+)?\]:? (?=[A-Z])",
+    # ERROR:root: · ERROR    xinference.api 1 ERROR
+    r"(?<=:)(?:__main__|[a-z_]{2,30}(?:\.[a-z_]{2,30}){0,6}): ?(?=\S)",
+    r"[a-z_]{2,20}(?:\.[a-z_]{2,30}){1,6} \d+ (?:ERROR|INFO|WARNING|CRITICAL) +",
+    r"\[address=[^\]\n]{1,60}\][ ]",
+    r"[a-z-]{2,30}: (?=text_generation_launcher)|text_generation_launcher:[ ]",
+    r" {0,12}[|+] (?=[ A-Za-z])",
+    r'\{"log": ?"',
+    r"!!! Exception during processing ?!!![ ]",
 )
+_PREFIX = re.compile("|".join(f"(?:{one})" for one in _ALTERNATIVES))
 _PREFIX_DEPTH = 7  # a compose name, two times, two processes, a level and a place
 
 _LEVEL = re.compile(r"\b(DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|Error|Warning|Info)\b")
@@ -139,7 +149,7 @@ def _lower(text: str) -> str:
 def _statements(number: int, line: str) -> list[Statement]:
     if not line.strip():
         return [Statement(number, "", "", "", "")]
-    plain = _ANSI.sub("", line) if "\x1b" in line or "m" in line and "[" in line else line
+    plain = _ANSI.sub("", line) if "\x1b" in line or ("m" in line and "[" in line) else line
     pieces = _overwritten(plain) if "\r" in plain else [plain]
     said = [piece for shown in pieces for piece in _unescaped(shown)]
     level, process = _level(plain), _process(plain)
@@ -243,7 +253,9 @@ def _mark(statements: list[Statement]) -> None:
             if process not in open_traceback:
                 tracebacks += 1
                 open_traceback[process] = said.traceback = tracebacks
-                chain_of[process] = chain_of[process] if joined.pop(process, False) and process in chain_of else tracebacks
+                chain_of[process] = (
+                    chain_of[process] if joined.pop(process, False) and process in chain_of else tracebacks
+                )
             continue
         if after_frame.get(process) and _is_code(core):
             said.code = True
@@ -276,7 +288,7 @@ def _opens_harmless(statements: list[Statement], index: int) -> bool:
         core = statements[before].core
         if not core.strip():
             continue
-        if _HARMLESS_HEAD.search(core) or statements[before].harmless and not statements[before].exception:
+        if _HARMLESS_HEAD.search(core) or (statements[before].harmless and not statements[before].exception):
             return True
         looked += 1
         if looked == 2:

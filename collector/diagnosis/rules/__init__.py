@@ -92,5 +92,6 @@ SIGNALS: tuple[CompiledSignal, ...] = tuple(compile_signal(rule, signal) for rul
 INDEX = NeedleIndex(found.needles for found in SIGNALS)
 
 DETAILS: dict[str, tuple[tuple[str, re.Pattern[str]], ...]] = {
-    rule.code: tuple((detail.name, re.compile(detail.pattern)) for detail in rule.details) for rule in RULES
+    rule.code: tuple((detail.name, re.compile(detail.pattern, re.IGNORECASE)) for detail in rule.details)
+    for rule in RULES
 }

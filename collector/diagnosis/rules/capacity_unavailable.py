@@ -1,6 +1,6 @@
 """No machine of the kind asked for, or a worker limit of zero."""
 
-from collector.diagnosis.rules.shape import Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Rule, Signal
 
 RULE = Rule(
     code="capacity_unavailable",
@@ -13,15 +13,30 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"Insufficient (?:nvidia\.com|amd\.com|cpu|memory|ephemeral)\S{0,20}|FailedScheduling|nodes are available: |not enough free GPUs|no (?:longer any )?(?:instances|GPUs?|machines|workers|capacity|resources)[^\n]{0,40}(?:available|free)[^\n]{0,60}(?:requested|specif|region|zone|type|currently|host)|(?:No|no) (?:available|free) (?:instances|GPUs?|machines|capacity|nodes)"
-            r"|InsufficientInstanceCapacity|ZONE_RESOURCE_POOL_EXHAUSTED|does not have enough (?:available )?(?:capacity|resources)|out of (?:capacity|stock)|insufficient (?:capacity|GPU quota)|quota [^\n]{0,40}(?:GPU|GPUS|instances|vCPU)[^\n]{0,40}exceed|insufficient[^\n]{0,20}quota|quota exceeded[^\n]{0,60}(?:GPU|instance|vCPU)|workers? (?:are |is )?throttled|(?:max|maximum) workers?[^\n]{0,20}(?:is |set to |= ?)0\b"
-            r"|There are no longer any instances|SUPPLY_CONSTRAINT|didn't trigger scale-up|Pod didn't fit|FailedToScaleUp|Error:? No resource satisfying|No available node types can fulfill|Insufficient resources|cannot be scheduled|Unschedulable|capacity-not-available|StockOut",
+            r"Insufficient (?:nvidia\.com|amd\.com|cpu|memory|ephemeral)\S{0,20}|FailedScheduling"
+            r"|nodes are available: |not enough free GPUs|no (?:longer any )?(?:instances|GPUs?"
+            r"|machines|workers|capacity|resources)[^\n]{0,40}(?:available"
+            r"|free)[^\n]{0,60}(?:requested|specif|region|zone|type|currently|host)|(?:No"
+            r"|no) (?:available|free) (?:instances|GPUs?|machines|capacity|nodes)"
+            r"|InsufficientInstanceCapacity|ZONE_RESOURCE_POOL_EXHAUSTED"
+            r"|does not have enough (?:available )?(?:capacity|resources)|out of (?:capacity"
+            r"|stock)|insufficient (?:capacity|GPU quota)|quota [^\n]{0,40}(?:GPU|GPUS|instances"
+            r"|vCPU)[^\n]{0,40}exceed|insufficient[^\n]{0,20}quota|quota exceeded[^\n]{0,60}(?:GPU"
+            r"|instance|vCPU)|workers? (?:are |is )?throttled|(?:max"
+            r"|maximum) workers?[^\n]{0,20}(?:is |set to |= ?)0\b"
+            r"|There are no longer any instances|SUPPLY_CONSTRAINT|didn't trigger scale-up"
+            r"|Pod didn't fit|FailedToScaleUp|Error:? No resource satisfying"
+            r"|No available node types can fulfill|Insufficient resources|cannot be scheduled"
+            r"|Unschedulable|capacity-not-available|StockOut",
             "the scheduler or the platform says that nothing is free",
             (
-                "Warning  FailedScheduling  2s  default-scheduler  0/6 nodes are available: 6 Insufficient nvidia.com/gpu.",
+                "Warning  FailedScheduling  2s  default-scheduler  0/6 nodes are available: 6 "
+                "Insufficient nvidia.com/gpu.",
                 "QueryError: There are not enough free GPUs on the host machine to start this pod.",
-                "There are no longer any instances available with the requested specifications. Please refresh and try again.",
-                "An error occurred (InsufficientInstanceCapacity) when calling the RunInstances operation: We currently do not have"
+                "There are no longer any instances available with the requested specifications. "
+                "Please refresh and try again.",
+                "An error occurred (InsufficientInstanceCapacity) when calling the RunInstances "
+                "operation: We currently do not have"
                 " sufficient p4d.24xlarge capacity",
                 "ray.autoscaler: Error: No available node types can fulfill resource request {'GPU': 1.0}",
             ),

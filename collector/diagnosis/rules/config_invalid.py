@@ -10,11 +10,14 @@ RULE = Rule(
     details=(
         Detail(
             "name",
-            r"environment variable:? [`'\"]?(\w{2,60})[`'\"]? (?:is )?(?:required|not|must)|required for '([^']{1,60})'",
+            r"environment variable:? [`'\"]?(\w{2,60})[`'\"]? (?:is )?(?:required|not|must)"
+            r"|required for '([^']{1,60})'",
         ),
         Detail(
             "problem",
-            r"Value error, ([^\[\n]{4,140})|unrecognized arguments?: ([^\n]{2,100})|unexpected argument '([^']{2,80})'|(?:ValueError|AssertionError|ValidationError): ([^\n]{4,140})",
+            r"Value error, ([^\[\n]{4,140})|unrecognized arguments?: ([^\n]{2,100})"
+            r"|unexpected argument '([^']{2,80})'|(?:ValueError|AssertionError"
+            r"|ValidationError): ([^\n]{4,140})",
         ),
     ),
     advice=(
@@ -23,8 +26,14 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"environment variable[^\n]{0,80}(?:is (?:required|not (?:set|defined|provided)|missing|empty|unset)|not (?:set|found|defined)|must be set|required)|(?:Missing|missing) (?:required )?(?:environment|env)(?:ironment)? (?:variable|var)s?|(?:is not|must be|not) set in (?:the )?environment|please set (?:the )?(?:env|environment|\$?[A-Z_]{4,40})"
-            r"|\b(?-i:[A-Z][A-Z0-9]*_[A-Z0-9_]{1,40}) (?:environment variable )?(?:is not set|must be set|is required|not set)|unbound variable|parameter (?:null or )?not set|KeyError: '(?-i:[A-Z][A-Z0-9]*_[A-Z0-9_]+)'",
+            r"environment variable[^\n]{0,80}(?:is (?:required|not (?:set|defined|provided)"
+            r"|missing|empty|unset)|not (?:set|found|defined)|must be set|required)|(?:Missing"
+            r"|missing) (?:required )?(?:environment|env)(?:ironment)? (?:variable|var)s?"
+            r"|(?:is not|must be|not) set in (?:the )?environment|please set (?:the )?(?:env"
+            r"|environment|\$?[A-Z_]{4,40})"
+            r"|\b(?-i:[A-Z][A-Z0-9]*_[A-Z0-9_]{1,40}) (?:environment variable )?(?:is not set"
+            r"|must be set|is required|not set)|unbound variable|parameter (?:null or )?not set"
+            r"|KeyError: '(?-i:[A-Z][A-Z0-9]*_[A-Z0-9_]+)'",
             "a variable that the program needs is not set",
             (
                 "Environment variable 'HF_TOKEN' is required but not set.",
@@ -37,7 +46,9 @@ RULE = Rule(
             strength="likely",
         ),
         Signal(
-            r"must be divisible by|(?:is not|not) divisible by|attention heads[^\n]{0,60}(?:divisible|tensor parallel)|cannot be divided|not evenly divisible",
+            r"must be divisible by|(?:is not|not) divisible by"
+            r"|attention heads[^\n]{0,60}(?:divisible|tensor parallel)|cannot be divided"
+            r"|not evenly divisible",
             "model and parallel size do not go together",
             (
                 "ValueError: Total number of attention heads (64) must be divisible by tensor parallel size (3).",
@@ -49,12 +60,17 @@ RULE = Rule(
             r"trust_remote_code=True|--trust-remote-code|allow_remote_code|contains custom code which must be executed",
             "the model brings code that must be allowed",
             (
-                "ValueError: Loading foo/bar requires you to execute the configuration file in that repo on your local machine. Make"
-                " sure you have read the code there to avoid malicious use, then set the option `trust_remote_code=True` to remove"
+                "ValueError: Loading foo/bar requires you to execute the configuration file in "
+                "that repo on your local machine. Make"
+                " sure you have read the code there to avoid malicious use, then set the option "
+                "`trust_remote_code=True` to remove"
                 " this error.",
                 "The repository for foo/bar contains custom code which must be executed to correctly load the model.",
             ),
-            unless=r"\bINFO\b|trust_remote_code=True[,)]|non-default args|Namespace\(|ServerArgs|LLM engine|\bvllm serve\b|WARN|python3? -m|'--trust-remote-code'|command:",
+            unless=(
+                r"\bINFO\b|trust_remote_code=True[,)]|non-default args|Namespace\(|ServerArgs"
+                r"|LLM engine|\bvllm serve\b|WARN|python3? -m|'--trust-remote-code'|command:"
+            ),
             says="the model brings code of its own, which the settings do not allow to run",
             advice=(
                 "Set trust_remote_code=True (--trust-remote-code) if you trust the model's code; pin its revision.",
@@ -68,8 +84,14 @@ RULE = Rule(
             says="the configuration holds a key that the program does not know",
         ),
         Signal(
-            r"a value is required for '|unrecognized arguments?:|unexpected argument '|the following (?:required )?arguments (?:are required|were not provided)|invalid choice: |error: argument -|unknown (?:flag|option|argument|shorthand flag)|unrecognized option|(?:invalid|illegal) (?:option|value) (?:for )?['\"-]-?|No such option|Missing option|invalid value '[^'\n]{0,60}' for '"
-            r"|got an unexpected keyword argument '(?:gpu_memory|max_model|tensor_par|enforce_eager|quantization|kv_cache)\w*|Got unexpected extra argument|bad flag syntax|flag provided but not defined",
+            r"a value is required for '|unrecognized arguments?:|unexpected argument '"
+            r"|the following (?:required )?arguments (?:are required|were not provided)"
+            r"|invalid choice: |error: argument -|unknown (?:flag|option|argument|shorthand flag)"
+            r"|unrecognized option|(?:invalid|illegal) (?:option|value) (?:for )?['\"-]-?"
+            r"|No such option|Missing option|invalid value '[^'\n]{0,60}' for '"
+            r"|got an unexpected keyword argument '(?:gpu_memory|max_model|tensor_par"
+            r"|enforce_eager|quantization|kv_cache)\w*|Got unexpected extra argument"
+            r"|bad flag syntax|flag provided but not defined",
             "the command line is refused",
             (
                 "error: a value is required for '--model-id <MODEL_ID>' but none was supplied",
@@ -80,22 +102,44 @@ RULE = Rule(
             ),
         ),
         Signal(
-            r"(?:ValueError|AssertionError|RuntimeError|ValidationError|NotImplementedError|Exception|Error)\S{0,3}:? [^\n]{0,120}(?:max_model_len|max_num_batched_tokens|max_num_seqs|tensor_parallel_size|tensor parallel size|pipeline_parallel|gpu_memory_utilization|speculative|max_seq_len_to_capture|block_size|enable_lora|max_lora_rank|rope_scaling|kv_cache_dtype|tool_call_parser|reasoning_parser|swap_space|served_model_name|chat template|max_loras|enable_auto_tool_choice|max-batch-prefill-tokens|max-total-tokens|max-input-(?:tokens|length)|num_shard|sharded)"
-            r"|User-specified max_model_len|is greater than the derived max_model_len|`?max[_-]total[_-]tokens`? (?:cannot be|must be)|`max_input_(?:tokens|length)` must be|`?sharded`?[^\n]{0,40}num_shard|cannot be used (?:together )?with|(?:are|is) mutually exclusive|incompatible with --|requires --\w",
+            r"(?:ValueError|AssertionError|RuntimeError|ValidationError|NotImplementedError"
+            r"|Exception|Error)\S{0,3}:? [^\n]{0,120}(?:max_model_len|max_num_batched_tokens"
+            r"|max_num_seqs|tensor_parallel_size|tensor parallel size|pipeline_parallel"
+            r"|gpu_memory_utilization|speculative|max_seq_len_to_capture|block_size|enable_lora"
+            r"|max_lora_rank|rope_scaling|kv_cache_dtype|tool_call_parser|reasoning_parser"
+            r"|swap_space|served_model_name|chat template|max_loras|enable_auto_tool_choice"
+            r"|max-batch-prefill-tokens|max-total-tokens|max-input-(?:tokens|length)|num_shard"
+            r"|sharded)"
+            r"|User-specified max_model_len|is greater than the derived max_model_len"
+            r"|`?max[_-]total[_-]tokens`? (?:cannot be|must be)|`max_input_(?:tokens"
+            r"|length)` must be|`?sharded`?[^\n]{0,40}num_shard|cannot be used (?:together )?with"
+            r"|(?:are|is) mutually exclusive|incompatible with --|requires --\w",
             "a setting of the engine contradicts the model, the card or another one",
             (
-                "ValueError: User-specified max_model_len (32768) is greater than the derived max_model_len (max_position_embeddings=8192)",
+                "ValueError: User-specified max_model_len (32768) is greater than the derived "
+                "max_model_len (max_position_embeddings=8192)",
                 "ValueError: max_num_batched_tokens (2048) is smaller than max_model_len (4096).",
                 'ArgumentValidation("`max_total_tokens` must be > `max_input_tokens`")',
                 "ValueError: Invalid value for tensor_parallel_size: 0",
             ),
             strength="likely",
-            unless=r"KV cache|cache blocks|out of memory|\bINFO\b|\bWARN|longer than the maximum model length|prompt|maximum context length|no reasoning parser|requires --gpus|larger than the maximum number of tokens",
+            unless=(
+                r"KV cache|cache blocks|out of memory|\bINFO\b|\bWARN"
+                r"|longer than the maximum model length|prompt|maximum context length"
+                r"|no reasoning parser|requires --gpus|larger than the maximum number of tokens"
+            ),
             not_phases=("handler",),
         ),
         Signal(
-            r"(?:pydantic\S{0,40}ValidationError|validation errors? for \S*(?:Config|Settings|Args|Options|Engine\w*))|(?:yaml|toml|json)\S{0,20}(?:ScannerError|ParserError|TOMLDecodeError)|Config(?:uration)?Error|(?:invalid|bad|malformed|failed to (?:parse|read|load)) (?:the )?(?:config(?:uration)?|settings)\b(?: file)?|ConfigParser|MissingConfigException|omegaconf\.errors|hydra\.errors|error parsing (?:config|configuration|yaml)"
-            r"|unexpected field|Error parsing text-format|failed to (?:read|parse) (?:text proto|model config)|Unknown (?:setting|config(?:uration)? (?:key|option))|ImproperlyConfigured|(?:is|are) not a valid (?:setting|option|configuration)",
+            r"(?:pydantic\S{0,40}ValidationError|validation errors? for \S*(?:Config|Settings|Args"
+            r"|Options|Engine\w*))|(?:yaml|toml|json)\S{0,20}(?:ScannerError|ParserError"
+            r"|TOMLDecodeError)|Config(?:uration)?Error|(?:invalid|bad|malformed"
+            r"|failed to (?:parse|read|load)) (?:the )?(?:config(?:uration)?|settings)\b(?: file)?"
+            r"|ConfigParser|MissingConfigException|omegaconf\.errors|hydra\.errors"
+            r"|error parsing (?:config|configuration|yaml)"
+            r"|unexpected field|Error parsing text-format|failed to (?:read|parse) (?:text proto"
+            r"|model config)|Unknown (?:setting|config(?:uration)? (?:key|option))"
+            r"|ImproperlyConfigured|(?:is|are) not a valid (?:setting|option|configuration)",
             "a configuration cannot be read or is refused",
             (
                 "pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig",
@@ -109,7 +153,12 @@ RULE = Rule(
             unless=r"_get_config_dict|hf_config",
         ),
         Signal(
-            r"(?:Bfloat16|bfloat16|float16|dtype|torch_dtype)[^\n]{0,60}(?:not supported for|must be one of|invalid)|(?:Must|must) be one of (?:\[|\{|the)|Unknown (?:device|dtype|backend|scheduler|sampler)|Unsupported (?:device|backend|attention backend|VLLM_ATTENTION_BACKEND)|invalid literal for int\(\) with base 10: '[^'\n]{0,40}'|could not convert string to float|Invalid attention backend|--gpus requires|permission denied|Permission denied|EACCES|Errno 13\b",
+            r"(?:Bfloat16|bfloat16|float16|dtype|torch_dtype)[^\n]{0,60}(?:not supported for"
+            r"|must be one of|invalid)|(?:Must|must) be one of (?:\[|\{|the)|Unknown (?:device"
+            r"|dtype|backend|scheduler|sampler)|Unsupported (?:device|backend|attention backend"
+            r"|VLLM_ATTENTION_BACKEND)|invalid literal for int\(\) with base 10: '[^'\n]{0,40}'"
+            r"|could not convert string to float|Invalid attention backend|--gpus requires"
+            r"|permission denied|Permission denied|EACCES|Errno 13\b",
             "a value is not one of those allowed, or the process may not use what it is pointed to",
             (
                 "ValueError: Unknown device: foo. Must be one of ['cuda', 'cpu']",
@@ -120,6 +169,29 @@ RULE = Rule(
             strength="possible",
             not_phases=("handler",),
             unless=r"exec |OCI|Unknown quantization|entrypoint|/start\.sh|publickey",
+        ),
+        Signal(
+            r"(?: --|`--|'--)[a-z][a-z0-9]+-[a-z0-9]+",
+            "an error at start that names a flag",
+            ("ValueError: `--max-model-len` must be a positive integer, got 'abc'",),
+            Tier.LAST_RESORT,
+            strength="possible",
+            errors_only=True,
+            not_phases=("handler",),
+        ),
+        Signal(
+            r"(?:invalid|unknown|unsupported|missing|required|illegal"
+            r"|conflicting)[^\n]{0,60}\b(?:config|configuration|setting|option|flag|argument"
+            r"|parameter|variable)s?\b"
+            r"|\b(?:config|configuration|setting|option|flag|argument|parameter"
+            r"|variable)\b[^\n]{0,60}(?:invalid|unknown|unsupported|missing|required|must"
+            r"|conflict)",
+            "an error at start that speaks of settings",
+            ("ValueError: unsupported option: --foo", "RuntimeError: parameter 'batch' must be positive"),
+            Tier.LAST_RESORT,
+            strength="possible",
+            errors_only=True,
+            phases=("boot", "prestart"),
         ),
     ),
 )

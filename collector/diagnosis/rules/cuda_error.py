@@ -21,14 +21,16 @@ RULE = Rule(
             r"Assertion `(?P<condition>[^`'\n]{1,200})[`'] failed",
             "a device-side assertion prints the condition that did not hold",
             (
-                "../aten/src/ATen/native/cuda/Indexing.cu:1284: indexSelectLargeIndex: block: [134,0,0], thread: [0,0,0]"
+                "../aten/src/ATen/native/cuda/Indexing.cu:1284: indexSelectLargeIndex: block: "
+                "[134,0,0], thread: [0,0,0]"
                 " Assertion `srcIndex < srcSelectDimSize` failed.",
             ),
             near=r"block: \[|\.cu:\d",
             says="code on the GPU checked [`{condition}`] and found it false: an index is out of range",
             fault="user_code",
             advice=(
-                "Check indices and token ids against the size of the table they go into (vocabulary, classes, positions).",
+                "Check indices and token ids against the size of the table they go into "
+                "(vocabulary, classes, positions).",
                 "Run once with CUDA_LAUNCH_BLOCKING=1 to see which call passes them.",
             ),
         ),
@@ -40,9 +42,12 @@ RULE = Rule(
             fault="user_code",
         ),
         Signal(
-            r"illegal memory access|cudaErrorIllegalAddress|CUDA_ERROR_ILLEGAL_ADDRESS|misaligned address|cudaErrorMisalignedAddress"
-            r"|CUDA_ERROR_MISALIGNED_ADDRESS|illegal instruction was encountered|cudaErrorIllegalInstruction|invalid program counter"
-            r"|cudaErrorHardwareStackError|Memory access fault by GPU node|HSA_STATUS_ERROR_(?:MEMORY_APERTURE_VIOLATION|EXCEPTION)",
+            r"illegal memory access|cudaErrorIllegalAddress|CUDA_ERROR_ILLEGAL_ADDRESS"
+            r"|misaligned address|cudaErrorMisalignedAddress"
+            r"|CUDA_ERROR_MISALIGNED_ADDRESS|illegal instruction was encountered"
+            r"|cudaErrorIllegalInstruction|invalid program counter"
+            r"|cudaErrorHardwareStackError|Memory access fault by GPU node"
+            r"|HSA_STATUS_ERROR_(?:MEMORY_APERTURE_VIOLATION|EXCEPTION)",
             "a kernel used a bad address",
             (
                 "RuntimeError: CUDA error: an illegal memory access was encountered",
@@ -53,13 +58,17 @@ RULE = Rule(
         ),
         Signal(
             r"unspecified launch failure|cudaErrorLaunchFailure|CUDA_ERROR_LAUNCH_FAILED|hipErrorLaunchFailure",
-            "a kernel died for a reason that the runtime does not know",
+            "a kernel died for a reason that the runtime does not know; a failing card looks the same",
             ("RuntimeError: CUDA error: unspecified launch failure",),
+            strength="possible",
         ),
         Signal(
-            r"CUDA (?:runtime |driver |kernel )?(?:error|failure|Runtime Error)[^\n]{0,60}(?:invalid (?:argument|configuration argument"
-            r"|device function|resource handle|device ordinal|value)|too many resources requested|operation not (?:permitted|supported)"
-            r"|the launch timed out|unknown error|initialization error|peer access|invalid texture|launch out of resources)",
+            r"CUDA (?:runtime |driver |kernel )?(?:error|failure"
+            r"|Runtime Error)[^\n]{0,60}(?:invalid (?:argument|configuration argument"
+            r"|device function|resource handle|device ordinal|value)|too many resources requested"
+            r"|operation not (?:permitted|supported)"
+            r"|the launch timed out|unknown error|initialization error|peer access|invalid texture"
+            r"|launch out of resources)",
             "a runtime call was refused",
             (
                 "RuntimeError: CUDA error: invalid argument",
@@ -71,10 +80,13 @@ RULE = Rule(
             unless=r"compute mode|Cannot re-initialize",
         ),
         Signal(
-            r"CUDA error:? ?\(?\d{3}\)?\b|CUDA error \d+ (?:at|\[)|cudaError\w+|CUDA_ERROR_(?:INVALID|LAUNCH|ASSERT|NOT_PERMITTED|CONTEXT)\w*"
+            r"CUDA error:? ?\(?\d{3}\)?\b|CUDA error \d+ (?:at|\[)|cudaError\w+"
+            r"|CUDA_ERROR_(?:INVALID|LAUNCH|ASSERT|NOT_PERMITTED|CONTEXT)\w*"
             r"|CUBLAS_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|INVALID_VALUE|NOT_SUPPORTED|MAPPING_ERROR)"
-            r"|CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|BAD_PARAM|MAPPING_ERROR|NOT_SUPPORTED)|CUFFT_INTERNAL_ERROR"
-            r"|CUSOLVER_STATUS_(?:INTERNAL_ERROR|EXECUTION_FAILED)|NPU error|ACL stream synchronize failed|EZ9999|triton(?:\.runtime)?\.errors"
+            r"|CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR|BAD_PARAM|MAPPING_ERROR"
+            r"|NOT_SUPPORTED)|CUFFT_INTERNAL_ERROR"
+            r"|CUSOLVER_STATUS_(?:INTERNAL_ERROR|EXECUTION_FAILED)|NPU error"
+            r"|ACL stream synchronize failed|EZ9999|triton(?:\.runtime)?\.errors"
             r"|aclnn\w+ (?:failed|error)|error code is (?:507|107|207)\d{3}",
             "a library's kernel failed",
             (
@@ -83,34 +95,40 @@ RULE = Rule(
                 "ACL stream synchronize failed, error code:507018",
             ),
             strength="likely",
-            unless=r"cudaErrorNoKernelImage|MemoryAllocation|NoDevice|SystemDriverMismatch|ECC|InsufficientDriver|DevicesUnavailable"
+            unless=r"cudaErrorNoKernelImage|MemoryAllocation|NoDevice|SystemDriverMismatch|ECC"
+            r"|InsufficientDriver|DevicesUnavailable"
             r"|SymbolNotFound|driver shutting down|Search for `",
         ),
         Signal(
             r"Cannot re-initialize CUDA in forked subprocess",
             "CUDA was used before a fork; set the start method to spawn",
             (
-                "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the"
+                "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with "
+                "multiprocessing, you must use the"
                 " 'spawn' start method",
             ),
             says="CUDA was started before the process was forked, and cannot be used in the child",
             fault="user_code",
             retry="no",
             advice=(
-                "Set VLLM_WORKER_MULTIPROC_METHOD=spawn, or multiprocessing.set_start_method('spawn'), and start no CUDA work"
+                "Set VLLM_WORKER_MULTIPROC_METHOD=spawn, or "
+                "multiprocessing.set_start_method('spawn'), and start no CUDA work"
                 " before the workers.",
             ),
         ),
         Signal(
-            r"(?:out of resource|OutOfResources): shared memory, Required|CUDA error: (?!out of memory)[a-z]|HIP error: |hip error|PTXAS error|ptxas fatal",
+            r"(?:out of resource|OutOfResources): shared memory, Required"
+            r"|CUDA error: (?!out of memory)[a-z]|HIP error: |hip error|PTXAS error|ptxas fatal",
             "a kernel could not be built or launched as written",
             (
-                "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, Hardware limit: 101376.",
+                "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: "
+                "131072, Hardware limit: 101376.",
                 "RuntimeError: HIP error: invalid device function",
             ),
             Tier.HINT,
             strength="likely",
-            unless=r"no kernel image|ECC|out of memory|busy or unavailable|no CUDA-capable|forward compatibility|device kernel image"
+            unless=r"no kernel image|ECC|out of memory|busy or unavailable|no CUDA-capable"
+            r"|forward compatibility|device kernel image"
             r"|driver version|driver shutting down|provided PTX|system not yet initialized",
         ),
     ),

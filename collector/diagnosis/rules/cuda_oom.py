@@ -59,14 +59,17 @@ RULE = Rule(
             Tier.RESOURCE,
         ),
         Signal(
-            r"(?:cuda|cudart|CUDART|hip|NCCL)[\w :()]{0,24}fail(?:ure|ed)[ :\d]{0,6}'?(?:with error )?'?(?:: )?out of memory"
-            r"|cudaMalloc\w* failed[: ]+(?:with )?out of memory|failed to allocate[^\n]{0,60}(?:CUDA\d?|VRAM|device|GPU) (?:buffer|memory)"
+            r"(?:cuda|cudart|CUDART|hip|NCCL)[\w :()]{0,24}fail(?:ure"
+            r"|ed)[ :\d]{0,6}'?(?:with error )?'?(?:: )?out of memory"
+            r"|cudaMalloc\w* failed[: ]+(?:with )?out of memory"
+            r"|failed to allocate[^\n]{0,60}(?:CUDA\d?|VRAM|device|GPU) (?:buffer|memory)"
             r"|Failed to CUDA (?:m|c)alloc",
             "memory runs out below the framework (rule 3: not a collective error)",
             (
                 "node1:1:2 [3] include/alloc.h:178 NCCL WARN Cuda failure 'out of memory'",
                 "include/alloc.h:185 NCCL WARN Cuda failure 2 'out of memory'",
-                "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4156.00 MiB on device 0: cudaMalloc failed: out of"
+                "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4156.00 MiB on device 0: "
+                "cudaMalloc failed: out of"
                 " memory",
                 "ggml_gallocr_reserve_n: failed to allocate CUDA0 buffer of size 1073741824",
                 "NCCL WARN Failed to CUDA calloc 6291456 bytes",
@@ -83,7 +86,8 @@ RULE = Rule(
                 "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
                 "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
                 "pycuda._driver.MemoryError: cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY",
-                "jaxlib.xla_extension.XlaRuntimeError: INTERNAL: Failed to load in-memory CUBIN: CUDA_ERROR_OUT_OF_MEMORY: out"
+                "jaxlib.xla_extension.XlaRuntimeError: INTERNAL: Failed to load in-memory CUBIN: "
+                "CUDA_ERROR_OUT_OF_MEMORY: out"
                 " of memory",
             ),
             Tier.RESOURCE,
@@ -93,9 +97,11 @@ RULE = Rule(
             r"[^\n]{0,200}(?:Available memory|Failed to allocate)",
             "ONNX Runtime's arena on the card; the words out of memory never appear",
             (
-                "onnxruntime::BFCArena::AllocateRawInternal(size_t) Failed to allocate memory for requested buffer of size"
+                "onnxruntime::BFCArena::AllocateRawInternal(size_t) Failed to allocate memory "
+                "for requested buffer of size"
                 " 2830172160",
-                "bfc_arena.cc:342 void* onnxruntime::BFCArena::AllocateRawInternal(size_t, bool) Available memory of 0 is smaller"
+                "bfc_arena.cc:342 void* onnxruntime::BFCArena::AllocateRawInternal(size_t, bool) "
+                "Available memory of 0 is smaller"
                 " than requested bytes of 1048576",
             ),
             Tier.RESOURCE,
@@ -104,14 +110,16 @@ RULE = Rule(
         ),
         Signal(
             r"Cuda Error in allocate: 2|\bOutOfMemory\b[^\n]{0,60}(?:Error Code 1|defaultAllocator|Requested size)"
-            r"|(?:virtualMemoryBuffer|defaultAllocator)\.cpp[^\n]{0,160}(?:Error Code 1|out of memory)|requested amount of GPU memory"
+            r"|(?:virtualMemoryBuffer|defaultAllocator)\.cpp[^\n]{0,160}(?:Error Code 1"
+            r"|out of memory)|requested amount of GPU memory"
             r"|Tactic Device request: \d+\w+ Available: \d+",
             "TensorRT's allocator",
             (
                 "[TRT] [E] 1: [defaultAllocator.cpp::allocate::20] Error Code 1: Cuda Runtime (out of memory)",
                 "Requested amount of GPU memory (8589934592 bytes) could not be allocated.",
                 "[E] [TRT] ../rtSafe/safeRuntime.cpp (32) - Cuda Error in allocate: 2 (out of memory)",
-                "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::127] Error Code 2: OutOfMemory (Requested size was"
+                "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::127] Error Code 2: "
+                "OutOfMemory (Requested size was"
                 " 629145600 bytes.)",
             ),
             Tier.RESOURCE,
@@ -123,7 +131,8 @@ RULE = Rule(
             (
                 "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with"
                 " shape[64,512,512] and type float on /job:localhost/replica:0/task:0/device:GPU:0",
-                "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 34359738368"
+                "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while "
+                "trying to allocate 34359738368"
                 " bytes.",
                 "Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.29GiB",
             ),
@@ -132,12 +141,15 @@ RULE = Rule(
         ),
         Signal(
             r"Got an OOM, unloading all loaded models|Not enough memory, use lower resolution|显存不足"
-            r"|(?:GPU|VRAM|device|CUDA|video) (?:memory )?(?:is )?(?:insufficient|exhausted|not enough)|not enough (?:GPU|VRAM|video|device) memory"
-            r"|insufficient (?:GPU|VRAM|video|device|CUDA) memory|OutOfVideoMemory|model requires more system memory than is available on GPU",
+            r"|(?:GPU|VRAM|device|CUDA|video) (?:memory )?(?:is )?(?:insufficient|exhausted"
+            r"|not enough)|not enough (?:GPU|VRAM|video|device) memory"
+            r"|insufficient (?:VRAM|(?:GPU|video|device|CUDA) memory)|OutOfVideoMemory"
+            r"|model requires more system memory than is available on GPU",
             "an application says it in its own words",
             (
                 "Got an OOM, unloading all loaded models.",
-                "RuntimeError: Not enough memory, use lower resolution (max approx. 1024x1024). Need: 6.0GB free, Have:5.1GB free",
+                "RuntimeError: Not enough memory, use lower resolution (max approx. 1024x1024). "
+                "Need: 6.0GB free, Have:5.1GB free",
                 "RuntimeError: 显存不足，无法加载模型",
                 "ERROR: insufficient GPU memory to load the model",
             ),
@@ -145,7 +157,8 @@ RULE = Rule(
             strength="likely",
         ),
         Signal(
-            r"(?:out of memory|OOM)[^\n]{0,60}(?:warming up|cuda graph|capture|during (?:prefill|decode|generation|inference))"
+            r"(?:out of memory|OOM)[^\n]{0,60}(?:warming up|cuda graph|capture|during (?:prefill"
+            r"|decode|generation|inference))"
             r"|(?:warming up|cuda graph)[^\n]{0,80}out of memory|Capture cuda graph failed[^\n]{0,40}out of memory"
             r"|Not enough memory to handle \d+ prefill tokens",
             "an engine that asked the card for its warm-up and did not get it",
@@ -165,7 +178,10 @@ RULE = Rule(
             ("llama_model_load: error loading model: unable to allocate backend buffer: out of memory",),
             Tier.HINT,
             strength="possible",
-            unless=r"oom[- ]kill|Kill(?:ed)? process|cgroup|host|CPU|DefaultCPUAllocator|might have|java|perhaps|Memory cgroup|node|OOM killer",
+            unless=(
+                r"oom[- ]kill|Kill(?:ed)? process|cgroup|host|CPU|DefaultCPUAllocator|might have|java"
+                r"|perhaps|Memory cgroup|node|OOM killer"
+            ),
         ),
         Signal(
             r"error loading model: unable to allocate (?:CUDA\d?|backend) buffer|unable to allocate CUDA\d buffer"
@@ -179,7 +195,8 @@ RULE = Rule(
             strength="likely",
         ),
         Signal(
-            r"CUDNN_STATUS_NOT_INITIALIZED|CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+            r"CUDNN_STATUS_NOT_INITIALIZED|CUBLAS_STATUS_NOT_INITIALIZED"
+            r"|CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
             "a library that cannot get memory for its handle says only this; a bad index before it says it too",
             (
                 "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
@@ -188,6 +205,15 @@ RULE = Rule(
             Tier.HINT,
             strength="possible",
             says="a GPU library could not start, which mostly means that the card is full",
+        ),
+        Signal(
+            r"\b(?:VRAM|GPU memory|device memory|video memory|graphics memory)\b",
+            "an error that speaks of the card's memory",
+            ("RuntimeError: the model needs more GPU memory than this card has",),
+            Tier.LAST_RESORT,
+            strength="possible",
+            errors_only=True,
+            unless=r"utilization",
         ),
     ),
 )

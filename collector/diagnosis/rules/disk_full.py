@@ -16,43 +16,57 @@ RULE = Rule(
         ),
     ),
     advice=(
-        "Give the container a larger disk, or put caches on the network volume: set HF_HOME and TMPDIR to a path on it.",
-        "Clear old model versions from the volume; a download needs room for the file twice while it is moved into place.",
+        "Give the container a larger disk, or put caches on the network volume: set HF_HOME and "
+        "TMPDIR to a path on it.",
+        "Clear old model versions from the volume; a download needs room for the file twice "
+        "while it is moved into place.",
     ),
     signals=(
         Signal(
-            r"No space left on device|Errno 28\b|\bENOSPC\b|StorageFull|errno: 28\b|os error 28|not enough space on the disk|WinError 112|insufficient disk space|insufficient space"
-            r"|disk (?:is )?full|database or disk is full|no space left|out of disk space|Not enough disk space|Low disk space|No free space left|ran out of (?:disk )?space",
+            r"No space left on device|Errno 28\b|\bENOSPC\b|StorageFull|errno: 28\b|os error 28"
+            r"|not enough space on the disk|WinError 112|insufficient disk space"
+            r"|insufficient space"
+            r"|disk (?:is )?full|database or disk is full|no space left|out of disk space"
+            r"|Not enough disk space|Low disk space|No free space left|ran out of (?:disk )?space",
             "the operating system's own message",
             (
                 "OSError: [Errno 28] No space left on device",
                 "Error: write /ollama/models/blobs/sha256-00e1: no space left on device",
-                "RuntimeError: Data processing error: CAS service error : IO Error: No space left on device (os error 28)",
-                "RuntimeError: [enforce fail at inline_container.cc:424] . PytorchStreamWriter failed writing file data/0: file write"
+                "RuntimeError: Data processing error: CAS service error : IO Error: No space "
+                "left on device (os error 28)",
+                "RuntimeError: [enforce fail at inline_container.cc:424] . PytorchStreamWriter "
+                "failed writing file data/0: file write"
                 " failed: No space left on device",
-                "safetensors_rust.SafetensorError: Error while serializing: IoError(Os { code: 28, kind: StorageFull })",
+                "safetensors_rust.SafetensorError: Error while serializing: IoError(Os { code: "
+                "28, kind: StorageFull })",
             ),
             Tier.RESOURCE,
-            unless=r"/dev/shm|</torch_|shared memory",
+            unless=r"dev/shm|</torch_|shared memory",
         ),
         Signal(
             r"Not enough free disk space to download|only has [\d.]+ ?[KMGT]?i?B free disk space",
             "the hub client warns before it fails",
             (
-                "UserWarning: Not enough free disk space to download the file. The expected file size is: 3945.44 MB. The target"
+                "UserWarning: Not enough free disk space to download the file. The expected file "
+                "size is: 3945.44 MB. The target"
                 " location /root/.cache only has 3421.60 MB free disk space.",
             ),
             Tier.RESOURCE,
         ),
         Signal(
-            r"Disk quota exceeded|Errno 122\b|\bEDQUOT\b|quota (?:is )?exceeded[^\n]{0,40}(?:disk|volume|storage)|os error 122|(?:disk|storage|volume|inode) quota",
+            r"Disk quota exceeded|Errno 122\b|\bEDQUOT\b|quota (?:is )?exceeded[^\n]{0,40}(?:disk"
+            r"|volume|storage)|os error 122|(?:disk|storage|volume|inode) quota",
             "a quota counts like a full disk",
             ("OSError: [Errno 122] Disk quota exceeded",),
             Tier.RESOURCE,
         ),
         Signal(
-            r"kein Speicherplatz mehr|Aucun espace disponible sur le périphérique|plus d'espace disponible|No queda espacio en el dispositivo|设备上没有空间|磁盘空间不足|磁盘已满|デバイスに空き領域がありません"
-            r"|Não há espaço (?:disponível )?no dispositivo|Spazio esaurito sul|на устройстве не осталось|Brak miejsca na urządzeniu|장치에 남은 공간이 없음|Geen ruimte meer over",
+            r"kein Speicherplatz mehr|Aucun espace disponible sur le périphérique"
+            r"|plus d'espace disponible|No queda espacio en el dispositivo|设备上没有空间|磁盘空间不足|磁盘已满"
+            r"|デバイスに空き領域がありません"
+            r"|Não há espaço (?:disponível )?no dispositivo|Spazio esaurito sul"
+            r"|на устройстве не осталось|Brak miejsca na urządzeniu|장치에 남은 공간이 없음"
+            r"|Geen ruimte meer over",
             "the operating system's message in other languages",
             (
                 "OSError: [Errno 28] Auf dem Gerät ist kein Speicherplatz mehr verfügbar",
@@ -60,10 +74,12 @@ RULE = Rule(
                 "tee: /data/log: No queda espacio en el dispositivo",
             ),
             Tier.RESOURCE,
-            unless=r"/dev/shm",
+            unless=r"dev/shm",
         ),
         Signal(
-            r"\bephemeral[- ]storage\b[^\n]{0,80}(?:exceed|evict|limit)|The node was low on resource: ephemeral-storage|DiskPressure|file write failed|PytorchStreamWriter failed writing"
+            r"\bephemeral[- ]storage\b[^\n]{0,80}(?:exceed|evict|limit)"
+            r"|The node was low on resource: ephemeral-storage|DiskPressure|file write failed"
+            r"|PytorchStreamWriter failed writing"
             r"|unexpected pos \d+ vs \d+|Disk I/O error[^\n]{0,20}full",
             "a write broke off, or the node ran out of scratch space",
             (

@@ -15,29 +15,42 @@ RULE = Rule(
     ),
     advice=(
         "Accept the licence of {model} on its page with the account that the token belongs to.",
-        "Set HF_TOKEN in the endpoint's environment to a token of that account with read access; check that it is not empty, quoted"
+        "Set HF_TOKEN in the endpoint's environment to a token of that account with read access; "
+        "check that it is not empty, quoted"
         " or expired.",
     ),
     signals=(
         Signal(
-            r"GatedRepoError|Cannot access gated repo|You are trying to access a gated repo|Access to (?:model|dataset) \S+ is restricted|(?:is a|a) gated (?:repo|model|repository|dataset)"
-            r"|awaiting a review from the repo authors|not in the authorized list|must (?:be authenticated|have access) to (?:access )?it|need to (?:accept|agree)[^\n]{0,60}(?:license|licence|terms|conditions)",
+            r"GatedRepoError|Cannot access gated repo|You are trying to access a gated repo"
+            r"|Access to (?:model|dataset) \S+ is restricted|private or gated so make|(?:is a"
+            r"|a) gated (?:repo|model|repository|dataset)"
+            r"|awaiting a review from the repo authors|not in the authorized list"
+            r"|must (?:be authenticated|have access) to (?:access )?it|need to (?:accept"
+            r"|agree)[^\n]{0,60}(?:license|licence|terms|conditions)",
             "the hub says that the model is gated",
             (
                 "huggingface_hub.utils._errors.GatedRepoError: 403 Client Error. (Request ID: Root=1-66)",
                 "OSError: You are trying to access a gated repo.",
-                "Access to model google/gemma-2-2b-it is restricted. You must have access to it and be authenticated to access it.",
-                "Cannot access gated repo for url https://huggingface.co/meta-llama/Llama-2-7b/resolve/main/config.json.",
+                "Access to model google/gemma-2-2b-it is restricted. You must have access to it "
+                "and be authenticated to access it.",
+                "Cannot access gated repo for url "
+                "https://huggingface.co/meta-llama/Llama-2-7b/resolve/main/config.json.",
             ),
             Tier.RESOURCE,
-            lead=r"40[13] Client Error|GatedRepoError",
+            lead=r"40[13] Client Error|GatedRepoError|Could not download",
         ),
         Signal(
-            r"Invalid user token|Invalid token passed|Invalid username or password|token (?:\S+ ){0,4}is (?:not valid|invalid|expired)|Invalid credentials in Authorization header|Token is (?:required|not valid|invalid)|token seems invalid"
-            r"|LocalTokenNotFoundError|you (?:must|need to) (?:be logged in|log ?in|provide a (?:valid )?token)|Bad credentials|`token` is invalid|User Access Token[^\n]{0,60}expired",
+            r"Invalid user token|Invalid token passed|Invalid username or password"
+            r"|token (?:\S+ ){0,4}is (?:not valid|invalid|expired)"
+            r"|Invalid credentials in Authorization header|Token is (?:required|not valid|invalid)"
+            r"|token seems invalid"
+            r"|LocalTokenNotFoundError|you (?:must|need to) (?:be logged in|log ?in"
+            r"|provide a (?:valid )?token)|Bad credentials|`token` is invalid"
+            r"|User Access Token[^\n]{0,60}expired",
             "the token is refused",
             (
-                "requests.exceptions.HTTPError: Invalid user token. The token from HF_TOKEN environment variable is invalid.",
+                "requests.exceptions.HTTPError: Invalid user token. The token from HF_TOKEN "
+                "environment variable is invalid.",
                 "ValueError: Invalid token passed! Token is invalid",
                 "huggingface_hub.errors.LocalTokenNotFoundError: Token is required (`token=True`), but no token found.",
                 "OSError: 401 Client Error: Invalid credentials in Authorization header",
@@ -50,13 +63,18 @@ RULE = Rule(
             says="the hub refuses the access token",
         ),
         Signal(
-            r"40[13] (?:Client Error|Forbidden|Unauthorized)[^\n]{0,160}(?:huggingface\.co|hf\.co|civitai\.com|modelscope)|HTTP status client error \(40[13][^\n]{0,80}(?:huggingface|hf\.co|civitai)"
-            r"|(?:huggingface\.co|civitai\.com|hf\.co)[^\n]{0,200}(?:40[13] (?:Forbidden|Unauthorized)|status(?: code)?:? 40[13])|ERROR 40[13]: (?:Forbidden|Unauthorized)|fine-grained token[^\n]{0,60}(?:permission|scope|access)",
+            r"40[13] (?:Client Error|Forbidden|Unauthorized)[^\n]{0,160}(?:huggingface\.co|hf\.co"
+            r"|civitai\.com|modelscope)|HTTP status client error \(40[13][^\n]{0,80}(?:huggingface"
+            r"|hf\.co|civitai)"
+            r"|(?:huggingface\.co|civitai\.com|hf\.co)[^\n]{0,200}(?:40[13] (?:Forbidden"
+            r"|Unauthorized)|status(?: code)?:? 40[13])|ERROR 40[13]: (?:Forbidden|Unauthorized)"
+            r"|fine-grained token[^\n]{0,60}(?:permission|scope|access)",
             "the hub answers 401 or 403",
             (
                 "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url:"
                 " https://huggingface.co/api/models/meta-llama/Meta-Llama-3-8B",
-                "request error: HTTP status client error (403 Forbidden) for url (https://huggingface.co/google/gemma/resolve/main)",
+                "request error: HTTP status client error (403 Forbidden) for url "
+                "(https://huggingface.co/google/gemma/resolve/main)",
             ),
             unless=r"RepositoryNotFound|EntryNotFound|retrying",
             unless_near=r"repository not found|repositorynotfounderror",

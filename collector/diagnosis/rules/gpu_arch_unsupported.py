@@ -12,7 +12,8 @@ RULE = Rule(
         Detail("sm", r"CUDA capability (sm_\d+)|compute capability (?:of )?(\d\.\d)"),
     ),
     advice=(
-        "Use an image whose framework is built for this card: newer CUDA and torch for newer cards, older ones for cards that"
+        "Use an image whose framework is built for this card: newer CUDA and torch for newer "
+        "cards, older ones for cards that"
         " were dropped.",
         "Or choose another GPU type for the endpoint; a retry on the same type fails the same way.",
     ),
@@ -33,18 +34,22 @@ RULE = Rule(
             r"|PyTorch no longer supports this GPU because it is too old",
             "torch warns, then kernels fail",
             (
-                "NVIDIA GeForce RTX 5080 with CUDA capability sm_120 is not compatible with the current PyTorch installation.",
-                "Found GPU0 Tesla K40c which is of cuda capability 3.5. PyTorch no longer supports this GPU because it is too old.",
+                "NVIDIA GeForce RTX 5080 with CUDA capability sm_120 is not compatible with the "
+                "current PyTorch installation.",
+                "Found GPU0 Tesla K40c which is of cuda capability 3.5. PyTorch no longer "
+                "supports this GPU because it is too old.",
             ),
             Tier.HINT,
             strength="likely",
         ),
         Signal(
             r"(?:only (?:be )?(?:supported|works?|run) (?:on|with)|requires?|needs?|supported on|at least)[^\n]{0,60}"
-            r"(?:compute capability|CUDA capability|Ampere|Hopper|Turing|Ada(?: Lovelace)?\b|Blackwell|sm_?\d{2,3}|SM ?\d{2})",
+            r"(?:compute capability|CUDA capability|Ampere|Hopper|Turing|Ada(?: Lovelace)?\b"
+            r"|Blackwell|sm_?\d{2,3}|SM ?\d{2})",
             "the card lacks a feature: bf16, fp8, FlashAttention",
             (
-                "ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your Tesla T4 GPU has"
+                "ValueError: Bfloat16 is only supported on GPUs with compute capability of at "
+                "least 8.0. Your Tesla T4 GPU has"
                 " compute capability 7.5.",
                 "ValueError: fp8e4nv data type is not supported on CUDA arch < 89; requires sm_89 or newer",
                 "RuntimeError: torch._scaled_mm is only supported on devices with compute capability >= 9.0 or 8.9",
@@ -54,29 +59,40 @@ RULE = Rule(
             says="this GPU lacks a feature that the settings ask for[ (capability {sm})]",
         ),
         Signal(
-            r"FlashAttention only supports|fp8e4\w+[^\n]{0,30}not supported|not supported (?:on|for) (?:this|the current) (?:GPU|device|architecture)"
-            r"|Unsupported (?:GPU|gpu|cuda|CUDA) (?:arch|architecture|capability)|(?:GPU|device) (?:arch|architecture|compute capability)[^\n]{0,60}"
-            r"(?:is )?not supported|quantization method[^\n]{0,60}is not supported for the current GPU|Minimum capability: \d+"
-            r"|does not support (?:bfloat16|bf16|fp8)|unsupported gpu architecture|nvcc fatal[^\n]{0,20}Unsupported gpu",
+            r"FlashAttention only supports|fp8e4\w+[^\n]{0,30}not supported|not supported (?:on"
+            r"|for) (?:this|the current) (?:GPU|device|architecture)"
+            r"|Unsupported (?:GPU|gpu|cuda|CUDA) (?:arch|architecture|capability)|(?:GPU"
+            r"|device) (?:arch|architecture|compute capability)[^\n]{0,60}"
+            r"(?:is )?not supported|quantization method[^\n]{0,60}is not supported for the "
+            r"current GPU|Minimum capability: \d+"
+            r"|does not support (?:bfloat16|bf16|fp8)|\bsm_?\d{2,3} is not supported"
+            r"|requires device with capability|your GPU has capability \("
+            r"|unsupported gpu architecture|nvcc fatal[^\n]{0,20}Unsupported gpu",
             "other words for a card without the feature",
             (
-                "ValueError: The quantization method fp8 is not supported for the current GPU. Minimum capability: 89. Current"
+                "ValueError: The quantization method fp8 is not supported for the current GPU. "
+                "Minimum capability: 89. Current"
                 " capability: 86.",
                 "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
                 "nvcc fatal   : Unsupported gpu architecture 'compute_120'",
-                "ValueError: type fp8e4nv not supported in this architecture. The supported fp8 dtypes are ('fp8e4b15', 'fp8e5')",
+                "ValueError: type fp8e4nv not supported in this architecture. The supported fp8 "
+                "dtypes are ('fp8e4b15', 'fp8e5')",
             ),
+            tier=Tier.RESOURCE,
             unless=r"\bINFO\b|falling back",
             fault="model_config",
             says="this GPU lacks a feature that the settings ask for",
         ),
         Signal(
-            r"Attempted to use SageAttention on[^\n]{0,40}unsupported|the engine plan file is (?:not compatible|generated on an incompatible)"
-            r"|incompatible device[^\n]{0,60}(?:compute|engine)|Target GPU SM \d+ is not supported|engine[^\n]{0,60}generated on an incompatible device"
+            r"Attempted to use SageAttention on[^\n]{0,40}unsupported"
+            r"|the engine plan file is (?:not compatible|generated on an incompatible)"
+            r"|incompatible device[^\n]{0,60}(?:compute|engine)|Target GPU SM \d+ is not supported"
+            r"|engine[^\n]{0,60}generated on an incompatible device"
             r"|expecting compute \d",
             "a compiled engine was built on another card",
             (
-                "[TRT] [E] 6: The engine plan file is generated on an incompatible device, expecting compute 7.5 got compute 8.6",
+                "[TRT] [E] 6: The engine plan file is generated on an incompatible device, "
+                "expecting compute 7.5 got compute 8.6",
                 "Error: Target GPU SM 120 is not supported by this TensorRT release.",
             ),
             strength="likely",

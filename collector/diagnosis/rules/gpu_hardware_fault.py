@@ -17,8 +17,10 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"uncorrectable (?:NVLink|ECC)|double[- ]bit (?:ECC )?error|cudaErrorECCUncorrectable|CUDA_ERROR_ECC_UNCORRECTABLE"
-            r"|cudaErrorNvlinkUncorrectable|row remap(?:ping|per)? (?:failure|failed)|ECC page retirement|DBE\b[^\n]{0,40}GPU"
+            r"uncorrectable (?:NVLink|ECC)|double[- ]bit (?:ECC )?error|cudaErrorECCUncorrectable"
+            r"|CUDA_ERROR_ECC_UNCORRECTABLE"
+            r"|cudaErrorNvlinkUncorrectable|row remap(?:ping|per)? (?:failure|failed)"
+            r"|ECC page retirement|DBE\b[^\n]{0,40}GPU"
             r"|hardware error[^\n]{0,40}GPU|contained ECC error",
             "the card's memory reports errors that it cannot repair",
             (
@@ -34,14 +36,17 @@ RULE = Rule(
             (
                 "NVRM: Xid (PCI:0000:07:00): 48, pid='<unknown>', name=<unknown>, An uncorrectable double bit error",
                 "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.",
-                "kernel: NVRM: Xid (PCI:0000:86:00): 119, pid=2000, name=nvidia-smi, Timeout after 6s of waiting for RPC response"
+                "kernel: NVRM: Xid (PCI:0000:86:00): 119, pid=2000, name=nvidia-smi, Timeout "
+                "after 6s of waiting for RPC response"
                 " from GPU0 GSP!",
             ),
             Tier.HARDWARE,
         ),
         Signal(
-            r"fallen off the bus|GPU is lost|GPU has been lost|NVML_ERROR_GPU_IS_LOST|NVMLError_GpuIsLost|Unable to determine the device handle for"
-            r"|GPU requires reset|RmInitAdapter failed|device is lost|VK_ERROR_DEVICE_LOST|Reset required|rm_init_adapter failed|amdgpu[^\n]{0,60}GPU reset"
+            r"fallen off the bus|GPU is lost|GPU has been lost|NVML_ERROR_GPU_IS_LOST"
+            r"|NVMLError_GpuIsLost|Unable to determine the device handle for"
+            r"|GPU requires reset|RmInitAdapter failed|device is lost|VK_ERROR_DEVICE_LOST"
+            r"|Reset required|rm_init_adapter failed|amdgpu[^\n]{0,60}GPU reset"
             r"|PCIe Bus Error[^\n]{0,60}Uncorrect",
             "the host cannot reach the card any more",
             (

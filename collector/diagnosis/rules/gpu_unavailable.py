@@ -14,9 +14,12 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device is detected|cudaErrorNoDevice|CUDA_ERROR_NO_DEVICE"
-            r"|no NVIDIA GPU(?:s)? (?:was |were )?(?:detected|found|available)|No HIP GPUs are available|No NPU(?:s)? (?:is|are) available"
-            r"|No GPU (?:was )?(?:found|detected|available)|GPU is not available|No supported GPU|no GPU devices? (?:found|available|detected)"
+            r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device is detected"
+            r"|cudaErrorNoDevice|CUDA_ERROR_NO_DEVICE"
+            r"|no NVIDIA GPU(?:s)? (?:was |were )?(?:detected|found|available)"
+            r"|No HIP GPUs are available|No NPU(?:s)? (?:is|are) available"
+            r"|No GPU (?:was )?(?:found|detected|available)|GPU is not available|No supported GPU"
+            r"|no GPU devices? (?:found|available|detected)"
             r"|No XPU devices are available|Torch is not able to use GPU",
             "the runtime counts no device",
             (
@@ -29,15 +32,22 @@ RULE = Rule(
             unless=r"\bINFO\b|using CPU|falling back to CPU|WARNING:? .{0,40}CPU",
         ),
         Signal(
-            r"could not select device driver[^\n]{0,40}capabilities|nvidia-container-cli:[^\n]{0,80}(?:load library failed|no such device|no devices?"
-            r"|device error|driver error|failed to (?:open|process)|unknown device|libnvidia-ml)|failed to inject CDI devices|unresolvable CDI devices"
-            r"|unknown or invalid runtime name: nvidia|unknown runtime specified nvidia|No devices were found|Failed to initialize NVML: (?:Unknown Error|Driver Not Loaded|GPU access blocked)"
-            r"|NVIDIA-SMI has failed because it couldn't communicate|couldn't communicate with the NVIDIA driver|NVML: Driver Not Loaded|NVMLError_DriverNotLoaded"
+            r"could not select device driver[^\n]{0,40}capabilities"
+            r"|nvidia-container-cli:[^\n]{0,80}(?:load library failed|no such device|no devices?"
+            r"|device error|driver error|failed to (?:open|process)|unknown device|libnvidia-ml)"
+            r"|failed to inject CDI devices|unresolvable CDI devices"
+            r"|unknown or invalid runtime name: nvidia|unknown runtime specified nvidia"
+            r"|No devices were found|Failed to initialize NVML: (?:Unknown Error|Driver Not Loaded"
+            r"|GPU access blocked)"
+            r"|NVIDIA-SMI has failed because it couldn't communicate"
+            r"|couldn't communicate with the NVIDIA driver|NVML: Driver Not Loaded"
+            r"|NVMLError_DriverNotLoaded"
             r"|NVMLError_LibraryNotFound|NVML Shared Library Not Found",
             "the container runtime or the management library finds none",
             (
                 'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
-                "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: cannot open shared object file",
+                "nvidia-container-cli: initialization error: load library failed: "
+                "libnvidia-ml.so.1: cannot open shared object file",
                 "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
                 "Failed to initialize NVML: Unknown Error",
                 "pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found",
@@ -45,13 +55,15 @@ RULE = Rule(
             unless=r"version mismatch|unsatisfied condition|requirement error",
         ),
         Signal(
-            r"device\(s\) is/are busy or unavailable|cudaErrorDevicesUnavailable|CUDA_ERROR_DEVICE_UNAVAILABLE|cudaErrorDeviceUnavailable",
+            r"device\(s\) is/are busy or unavailable|cudaErrorDevicesUnavailable"
+            r"|CUDA_ERROR_DEVICE_UNAVAILABLE|cudaErrorDeviceUnavailable",
             "the card is there and given to somebody else, or in an exclusive mode",
             ("RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",),
             says="the GPU is busy or withheld: another process holds it, or its compute mode is exclusive",
         ),
         Signal(
-            r"No platform detected|Failed to infer device type|Device string must not be empty|Triton is not supported on current platform[^\n]{0,40}no GPU",
+            r"No platform detected|Failed to infer device type|Device string must not be empty"
+            r"|Triton is not supported on current platform[^\n]{0,40}no GPU",
             "the engine found no device of any kind",
             (
                 "INFO 08-30 06:18:02 [__init__.py:243] No platform detected, vLLM is running on UnspecifiedPlatform",
@@ -59,19 +71,23 @@ RULE = Rule(
             ),
         ),
         Signal(
-            r"Torch not compiled with CUDA enabled|torch\.cuda\.is_available\(\) is False|CUDA is not available|CUDA (?:was )?not (?:found|detected)"
+            r"Torch not compiled with CUDA enabled|torch\.cuda\.is_available\(\) is False"
+            r"|CUDA is not available|CUDA (?:was )?not (?:found|detected)"
             r"|Attempting to deserialize object on a CUDA device but",
             "the framework cannot use a card; the wheel may be for CPU only",
             (
                 "AssertionError: Torch not compiled with CUDA enabled",
-                "RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False.",
+                "RuntimeError: Attempting to deserialize object on a CUDA device but "
+                "torch.cuda.is_available() is False.",
             ),
             strength="likely",
             unless=r"\bINFO\b|using CPU|falling back to|warnings\.warn|UserWarning|FutureWarning|Defaulting to",
         ),
         Signal(
-            r"CUDA error: invalid device ordinal|cudaErrorInvalidDevice|invalid device ordinal|invalid device id|system not yet initialized"
-            r"|cudaErrorSystemNotReady|Error 802|CUDA unknown error - this may be due to an incorrectly set up environment"
+            r"CUDA error: invalid device ordinal|cudaErrorInvalidDevice|invalid device ordinal"
+            r"|invalid device id|system not yet initialized"
+            r"|cudaErrorSystemNotReady|Error 802"
+            r"|CUDA unknown error - this may be due to an incorrectly set up environment"
             r"|Invalid CUDA 'device=\d",
             "fewer devices are visible than the program asks for, or the fabric is not up",
             (
@@ -83,7 +99,9 @@ RULE = Rule(
             says="the device that the program asks for is not visible to it",
         ),
         Signal(
-            r"expected \d+ GPU\(?s?\)?[^\n]{0,40}(?:found|only|got|available)|(?:world size|tensor[_ -]parallel[_ -]size)[^\n]{0,60}(?:larger|greater|more) than[^\n]{0,40}(?:available|number of) GPUs?"
+            r"expected \d+ GPU\(?s?\)?[^\n]{0,40}(?:found|only|got|available)|(?:world size"
+            r"|tensor[_ -]parallel[_ -]size)[^\n]{0,60}(?:larger|greater"
+            r"|more) than[^\n]{0,40}(?:available|number of) GPUs?"
             r"|current node has no GPU available|required (?:number of )?GPUs?[^\n]{0,40}but (?:only )?\d",
             "more cards are asked for than the worker has",
             (
@@ -95,6 +113,19 @@ RULE = Rule(
             says="the program asks for more GPUs than the worker has",
             fault="model_config",
             retry="no",
+        ),
+        Signal(
+            r"The NVIDIA Driver was not detected|(?:no|cannot find|not find|could not find"
+            r"|requires?(?: an?)?|without an?) (?:any )?(?:NVIDIA |CUDA |compatible )*(?:GPUs?"
+            r"|CUDA devices?)\b",
+            "words for no card",
+            (
+                "WARNING: The NVIDIA Driver was not detected.  GPU functionality will not be available.",
+                "RuntimeError: could not find any CUDA device",
+            ),
+            Tier.LAST_RESORT,
+            strength="possible",
+            unless=r"\bINFO\b|supported",
         ),
     ),
 )

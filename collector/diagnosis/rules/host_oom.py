@@ -12,13 +12,15 @@ RULE = Rule(
         Detail("victim", r"Killed process \d+ \(([\w./-]{1,60})\)"),
     ),
     advice=(
-        "Give the worker more main memory, or load less at once: fewer worker processes, no pinned copies, weights loaded"
+        "Give the worker more main memory, or load less at once: fewer worker processes, no "
+        "pinned copies, weights loaded"
         " shard by shard.",
         "Check what the container's memory limit is; model files read into memory count too.",
     ),
     signals=(
         Signal(
-            r"oom[-_ ]kill|Out of memory: Kill(?:ed)? process|Memory cgroup out of memory|\bOOMKilled\b|oom_reaper|invoked oom-killer|OOM[- ]Killer"
+            r"oom[-_ ]kill|Out of memory: Kill(?:ed)? process|Memory cgroup out of memory"
+            r"|\bOOMKilled\b|oom_reaper|invoked oom-killer|OOM[- ]Killer"
             r"|killed by the OOM|Detected \d+ oom",
             "the kernel or the container runtime says so",
             (
@@ -30,8 +32,12 @@ RULE = Rule(
             Tier.RESOURCE,
         ),
         Signal(
-            r"(?:sent SIGKILL! )?Perhaps out of memory\?|was sent SIGKILL|signaled to shutdown with signal 9|killed by signal:? (?:9|Killed|SIGKILL)|terminated by signal (?:9|SIGKILL)"
-            r"|died (?:with|from|of|by) (?:signal )?(?:9|SIGKILL|<Signals\.SIGKILL)|died with <Signals\.SIGKILL|(?:exit ?code|exitcode|returncode|exit status|code):?[ =]*-9\b"
+            r"(?:sent SIGKILL! )?Perhaps out of memory\?|was sent SIGKILL"
+            r"|signaled to shutdown with signal 9|killed by signal:? (?:9|Killed|SIGKILL)"
+            r"|terminated by signal (?:9|SIGKILL)"
+            r"|terminated with signal (?:SIGKILL|9\b)|died (?:with|from|of|by) (?:signal )?(?:9"
+            r"|SIGKILL|<Signals\.SIGKILL)|died with <Signals\.SIGKILL|(?:exit ?code|exitcode"
+            r"|returncode|exit status|code):?[ =]*-9\b"
             r"|signal:? ?9\b|\bSignal 9 \(SIGKILL\)|received signal 9|signal: killed|exitcode: -9|exit code:? -9",
             "a kill by signal 9 that nobody asked for is mostly the kernel's (rule 12)",
             (
@@ -42,7 +48,10 @@ RULE = Rule(
                 "llama runner process has terminated: signal: killed",
             ),
             strength="likely",
-            unless_near=r"sigterm[^\n]{0,80}grace|did not (?:exit|stop|terminate)[^\n]{0,60}(?:kill|sigkill)|grace period|watchdog timeout|stop[- ]timeout|not responding",
+            unless_near=(
+                r"sigterm[^\n]{0,80}grace|did not (?:exit|stop|terminate)[^\n]{0,60}(?:kill|sigkill)"
+                r"|grace period|watchdog timeout|stop[- ]timeout|not responding"
+            ),
             says="a process was killed by signal 9, which mostly is the kernel's answer to memory running out",
         ),
         Signal(
@@ -58,7 +67,9 @@ RULE = Rule(
             says="the process was killed by signal 9, which mostly is the kernel's answer to memory running out",
         ),
         Signal(
-            r"^(?:.{0,200}\s)?(?:已杀死|已终止\(killed\)|被杀死|Getötet|Tué|Processus arrêté|Terminado \(killed\)|Matado|Morto|Ucciso|Убито|強制終了|Zabity|Unicestwiony)(?:\s.{0,300})?$",
+            r"^(?:.{0,200}\s)?(?:已杀死|已终止\(killed\)|被杀死|Getötet|Tué|Processus arrêté"
+            r"|Terminado \(killed\)|Matado|Morto|Ucciso|Убито|強制終了|Zabity"
+            r"|Unicestwiony)(?:\s.{0,300})?$",
             "the same in other languages",
             (
                 "./start.sh: Zeile 4:  6516 Getötet                python3 app.py",
@@ -69,8 +80,11 @@ RULE = Rule(
             says="the process was killed by signal 9, which mostly is the kernel's answer to memory running out",
         ),
         Signal(
-            r"running low on memory|NODE_OUT_OF_MEMORY|ray\.exceptions\.OutOfMemoryError|Workers \(tasks / actors\) killed due to memory pressure|exceeded memory limit|memory limit exceeded"
-            r"|exceeds? (?:the )?memory limit|KilledWorker|Container killed (?:by|on request)[^\n]{0,40}memory|exceeding memory limits",
+            r"running low on memory|NODE_OUT_OF_MEMORY|ray\.exceptions\.OutOfMemoryError"
+            r"|Workers \(tasks / actors\) killed due to memory pressure|exceeded memory limit"
+            r"|memory limit exceeded"
+            r"|exceeds? (?:the )?memory limit|KilledWorker|Container killed (?:by"
+            r"|on request)[^\n]{0,40}memory|exceeding memory limits",
             "a framework's own guard against memory running out",
             (
                 "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
@@ -80,13 +94,19 @@ RULE = Rule(
             Tier.RESOURCE,
         ),
         Signal(
-            r"cannot allocate memory|Errno 12\b|std::bad_alloc|DefaultCPUAllocator: (?:not enough|can't allocate) memory|^(?:numpy\S{0,40})?\w{0,20}MemoryError\b|Unable to allocate [\d.]+ [KMGTP]iB for an array"
-            r"|java\.lang\.OutOfMemoryError|failed to allocate memory|mmap failed: Cannot allocate|failed to mmap|OpenBLAS error: Memory allocation|model requires more system memory|insufficient (?:host|system|main) memory"
-            r"|Not enough (?:host|system|main|CPU) memory|out of host memory|host memory (?:is )?exhausted|JavaScript heap out of memory|tcmalloc: large alloc",
+            r"cannot allocate memory|Errno 12\b|std::bad_alloc|DefaultCPUAllocator: (?:not enough"
+            r"|can't allocate) memory|^(?:numpy\S{0,40})?\w{0,20}MemoryError\b"
+            r"|Unable to allocate [\d.]+ [KMGTP]iB for an array"
+            r"|java\.lang\.OutOfMemoryError|failed to allocate memory|mmap failed: Cannot allocate"
+            r"|failed to mmap|OpenBLAS error: Memory allocation|model requires more system memory"
+            r"|insufficient (?:host|system|main) memory"
+            r"|Not enough (?:host|system|main|CPU) memory|out of host memory"
+            r"|host memory (?:is )?exhausted|JavaScript heap out of memory|tcmalloc: large alloc",
             "an allocation of main memory failed",
             (
                 "OSError: [Errno 12] Cannot allocate memory",
-                "RuntimeError: [enforce fail at alloc_cpu.cpp:114] . DefaultCPUAllocator: can't allocate memory: you tried to"
+                "RuntimeError: [enforce fail at alloc_cpu.cpp:114] . DefaultCPUAllocator: can't "
+                "allocate memory: you tried to"
                 " allocate 1073741824 bytes. Error code 12 (Cannot allocate memory)",
                 "terminate called after throwing an instance of 'std::bad_alloc'",
                 "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 12.0 GiB for an array with shape (1,)",
@@ -97,7 +117,9 @@ RULE = Rule(
             says="the machine's main memory ran out: an allocation failed",
         ),
         Signal(
-            r"Nicht genügend Hauptspeicher|Kann nicht genügend Speicher|impossible d'allouer de la mémoire|No se pudo asignar memoria|No se puede (?:asignar|reservar) memoria|无法分配内存|内存不足|メモリを確保できません"
+            r"Nicht genügend Hauptspeicher|Kann nicht genügend Speicher"
+            r"|impossible d'allouer de la mémoire|No se pudo asignar memoria"
+            r"|No se puede (?:asignar|reservar) memoria|无法分配内存|内存不足|メモリを確保できません"
             r"|Não foi possível alocar memória|Не удалось выделить память|Impossibile allocare memoria",
             "an allocation of main memory failed, in other languages",
             ("OSError: [Errno 12] 无法分配内存", "bash: fork: Nicht genügend Hauptspeicher verfügbar"),
@@ -105,12 +127,20 @@ RULE = Rule(
             unless=r"显存|GPU|CUDA",
         ),
         Signal(
-            r"(?:exited|exit(?:ed)?|terminated|finished|failed|returned)[^\n]{0,40}(?:with )?(?:exit )?(?:code|status)[ :=]*137\b|exit code:?\s+137|Exit Code:\s+137|Error 137\b|returned 137",
+            r"(?:exited|exit(?:ed)?|terminated|finished|failed"
+            r"|returned)[^\n]{0,40}(?:with )?(?:exit )?(?:code|status)[ :=]*137\b"
+            r"|exit code:?\s+137|Exit Code:\s+137|Error 137\b|returned 137",
             "137 is a death by signal 9",
             ("webui-docker-1 exited with code 137", "script returned exit code 137", "    Exit Code:    137"),
             strength="likely",
-            unless_near=r"sigterm|grace period|shutting down gracefully|stopping container|docker stop|received signal 15",
-            says="the process was killed by signal 9 (exit code 137), which mostly is the kernel's answer to memory running out",
+            unless_near=(
+                r"sigterm|grace period|shutting down gracefully|stopping container|docker stop"
+                r"|received signal 15"
+            ),
+            says=(
+                "the process was killed by signal 9 (exit code 137), which mostly is the kernel's "
+                "answer to memory running out"
+            ),
         ),
     ),
 )

@@ -2,7 +2,11 @@
 
 from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
 
-_HUB = r"(?:huggingface\.co|hf\.co|hf-mirror\.com|civitai\.com|modelscope\.cn|ollama\.(?:ai|com)|cas-(?:server|bridge)\S{0,20}\.hf\.co|cdn-lfs\S{0,20}|xethub|pypi\.org|github\.com|githubusercontent\.com|openaipublic\S{0,30}|download\.pytorch\.org)"
+_HUB = (
+    r"(?:huggingface\.co|hf\.co|hf-mirror\.com|civitai\.com|modelscope\.cn|ollama\.(?:ai|com)"
+    r"|cas-(?:server|bridge)\S{0,20}\.hf\.co|cdn-lfs\S{0,20}|xethub|pypi\.org|github\.com|githubusercontent\.com"
+    r"|openaipublic\S{0,30}|download\.pytorch\.org)"
+)
 
 RULE = Rule(
     code="hub_unavailable",
@@ -13,7 +17,8 @@ RULE = Rule(
         Detail("status", r"\b(429|50[0-9]|52\d)\b"),
         Detail(
             "what",
-            r"\b(Too Many Requests|Gateway Time-?out|Bad Gateway|Service (?:Temporarily )?Unavailable|Internal Server Error|rate limit)",
+            r"\b(Too Many Requests|Gateway Time-?out|Bad Gateway"
+            r"|Service (?:Temporarily )?Unavailable|Internal Server Error|rate limit)",
         ),
     ),
     advice=(
@@ -23,7 +28,10 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"429 Client Error|429 Too Many Requests|\(429[ )]|Status Code: 429|HTTP (?:Error )?429|We had to rate limit your IP|Too Many Requests for url|status(?:_code| code)?[=: ]+429|rate limit(?:ed)?[^\n]{0,40}(?:exceeded|reached|your IP)",
+            r"429 Client Error|429 Too Many Requests|\(429[ )]|Status Code: 429"
+            r"|HTTP (?:Error )?429|We had to rate limit your IP|Too Many Requests for url"
+            r"|status(?:_code| code)?[=: ]+429|rate limit(?:ed)?[^\n]{0,40}(?:exceeded|reached"
+            r"|your IP)",
             "the hub throttles",
             (
                 "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url:"
@@ -36,7 +44,8 @@ RULE = Rule(
             unless=r"toomanyrequests|registry|docker\.io|image|openai\.com|anthropic",
         ),
         Signal(
-            r"\b(?P<status>50[0-9]|52\d)(?: Server Error| (?:Internal Server Error|Bad Gateway|Service (?:Temporarily )?Unavailable|Gateway Time-?out))[^\n]{0,120}"
+            r"\b(?P<status>50[0-9]|52\d)(?: Server Error| (?:Internal Server Error|Bad Gateway"
+            r"|Service (?:Temporarily )?Unavailable|Gateway Time-?out))[^\n]{0,120}"
             + _HUB
             + r"|HTTP status server error \(5\d\d[^\n]{0,160}"
             + _HUB
@@ -45,29 +54,36 @@ RULE = Rule(
             + r"[^\n]{0,160}(?:returned|status|HTTP) (?:code |error )?(?:429|5\d\d)\b",
             "the hub fails",
             (
-                "requests.exceptions.HTTPError: 504 Server Error: Gateway Time-out for url: https://huggingface.co/api/models/x",
+                "requests.exceptions.HTTPError: 504 Server Error: Gateway Time-out for url: "
+                "https://huggingface.co/api/models/x",
                 "huggingface_hub.errors.HfHubHTTPError: 500 Server Error: Internal Server Error for url:"
                 " https://huggingface.co/api/models/x/xet-read-token/1",
                 "request error: HTTP status server error (503 Service Unavailable) for url (https://huggingface.co/x)",
             ),
         ),
         Signal(
-            r"HfHubHTTPError: 5\d\d|(?:CAS service error|Xet)[^\n]{0,120}(?:50\d|429|Reqwest|request middleware)|the hub (?:is|seems) (?:down|unavailable)|Hugging Face Hub (?:is )?(?:down|unreachable|unavailable)"
+            r"HfHubHTTPError: 5\d\d|pull model manifest: (?:429|5\d\d)|(?:CAS service error"
+            r"|Xet)[^\n]{0,120}(?:50\d|429|Reqwest|request middleware)|the hub (?:is"
+            r"|seems) (?:down|unavailable)|Hugging Face Hub (?:is )?(?:down|unreachable"
+            r"|unavailable)"
             r"|Server (?:Error|unavailable)[^\n]{0,60}huggingface",
             "the hub's transfer broke off",
             (
                 "huggingface_hub.errors.HfHubHTTPError: 503 Server Error: Service Temporarily Unavailable",
-                "RuntimeError: Data processing error: CAS service error : Reqwest Error: HTTP status server error (500 Internal Server"
+                "RuntimeError: Data processing error: CAS service error : Reqwest Error: HTTP "
+                "status server error (500 Internal Server"
                 " Error)",
             ),
             strength="likely",
             unless=r"No space left",
         ),
         Signal(
-            r"Read timed out|ReadTimeout(?:Error)?|IncompleteRead|Connection broken|ChunkedEncodingError|peer closed connection without sending complete message",
+            r"Read timed out|ReadTimeout(?:Error)?|IncompleteRead|Connection broken"
+            r"|ChunkedEncodingError|peer closed connection without sending complete message",
             "a download from the hub broke off in the middle",
             (
-                "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)",
+                "requests.exceptions.ReadTimeout: HTTPSConnectionPool(host='huggingface.co', "
+                "port=443): Read timed out. (read timeout=10)",
             ),
             Tier.HINT,
             strength="possible",

@@ -10,12 +10,14 @@ RULE = Rule(
     details=(
         Detail(
             "program",
-            r"exec:? \"?'?([\w./-]{1,120}?)\"?'?(?: failed)?: (?:exec format|no such file|No such|permission|executable|stat)",
+            r"exec:? \"?'?([\w./-]{1,120}?)\"?'?(?: failed)?: (?:exec format|no such file|No such"
+            r"|permission|executable|stat)",
         ),
         Detail("image", r"image:? \"([\w./:@-]{2,200})\""),
     ),
     advice=(
-        "Check the start command and entry point: {program} has to exist in the image, be executable and have Unix line ends.",
+        "Check the start command and entry point: {program} has to exist in the image, be "
+        "executable and have Unix line ends.",
         "Build the image for the host's architecture (docker build --platform linux/amd64).",
     ),
     signals=(
@@ -26,17 +28,29 @@ RULE = Rule(
                 "exec /start.sh: exec format error",
                 "standard_init_linux.go:228: exec user process caused: no such file or directory",
             ),
-            says="the image's program cannot be run on this machine: wrong architecture, or a script without its interpreter",
+            says=(
+                "the image's program cannot be run on this machine: wrong architecture, or a script "
+                "without its interpreter"
+            ),
         ),
         Signal(
-            r"(?:^|[\s\]:])exec:? \S{1,140}:? ?(?:failed: )?(?:stat [^\n]{1,100}: )?(?:no such file or directory|permission denied|not found)|executable file not found in \$PATH|(?:unable to start container process|starting container process caused)[^\n]{0,120}exec|exec \S{1,100} failed: |OCI runtime (?:create|exec) failed(?![^\n]{0,400}(?:nvidia|driver|cuda))"
-            r"|failed to (?:start|create) (?:container|shim)(?![^\n]{0,400}(?:nvidia|driver|cuda))|error mounting|not a directory: unknown|RunContainerError|CreateContainer(?:Config)?Error|no such file or directory: unknown|entrypoint[^\n]{0,40}(?:not found|permission denied|no such file)|\\r': (?:command not found|No such file)|\^M: bad interpreter|bad interpreter: ",
+            r"(?:^|[\s\]:])exec:? \S{1,140}:? ?(?:failed: )?(?:stat [^\n]{1,100}: )?(?:no such "
+            r"file or directory|permission denied|not found)|executable file not found in \$PATH"
+            r"|(?:unable to start container process"
+            r"|starting container process caused)[^\n]{0,120}exec|exec \S{1,100} failed: "
+            r"|error mounting|not a directory: unknown|RunContainerError"
+            r"|CreateContainer(?:Config)?Error|no such file or directory: unknown"
+            r"|entrypoint[^\n]{0,40}(?:not found|permission denied|no such file)"
+            r"|\\r': (?:command not found|No such file)|/\S{0,80}(?:start|entrypoint|run"
+            r"|handler)\S{0,20}: Permission denied|\^M: bad interpreter|bad interpreter: ",
             "the entry point is not there or may not be run",
             (
                 "exec /start.sh: no such file or directory",
                 "[FATAL tini (7)] exec FROM failed: No such file or directory",
-                "docker: Error response from daemon: failed to create task for container: failed to create shim task: OCI runtime create"
-                ' failed: runc create failed: unable to start container process: exec: "python": executable file not found in $PATH: unknown.',
+                "docker: Error response from daemon: failed to create task for container: failed "
+                "to create shim task: OCI runtime create"
+                ' failed: runc create failed: unable to start container process: exec: "python": '
+                "executable file not found in $PATH: unknown.",
                 "/bin/bash^M: bad interpreter: No such file or directory",
                 "exec /entrypoint.sh: permission denied",
             ),
@@ -44,12 +58,24 @@ RULE = Rule(
             unless_near=r"nvidia-container-cli: |could not select device driver|failed to inject cdi",
         ),
         Signal(
-            r"ImagePullBackOff|ErrImagePull|Failed to pull image|toomanyrequests|pull access denied|manifest (?:for \S+ )?(?:unknown|not found)|manifest unknown|failed to (?:pull|resolve|unpack|register|extract) (?:and unpack )?(?:image|reference|layer)|InvalidImageName|no matching manifest|failed to copy: httpReadSeeker|filesystem layer verification failed|unauthorized: authentication required"
-            r"|denied: requested access to the resource|error pulling image|pull rate limit|image (?:pull|not found)[^\n]{0,20}(?:failed|error)|repository does not exist or may require|failed to do request: Head \"https://\S{0,60}/manifests|image \S{1,160} (?:not found|does not exist)|error creating container: [^\n]{0,80}image",
+            r"ImagePullBackOff|ErrImagePull|Failed to pull image|toomanyrequests"
+            r"|pull access denied|manifest (?:for \S+ )?(?:unknown|not found)|manifest unknown"
+            r"|failed to (?:pull|resolve|unpack|register|extract) (?:and unpack )?(?:image"
+            r"|reference|layer)|InvalidImageName|invalid reference format|No such image"
+            r"|no matching manifest|failed to copy: httpReadSeeker"
+            r"|filesystem layer verification failed|unauthorized: authentication required"
+            r"|denied: requested access to the resource|error pulling image|pull rate limit"
+            r"|image (?:pull|not found)[^\n]{0,20}(?:failed|error)"
+            r"|repository does not exist or may require"
+            r"|failed to do request: Head \"https://\S{0,60}/manifests"
+            r"|image \S{1,160} (?:not found|does not exist)"
+            r"|error creating container: [^\n]{0,80}image",
             "the image cannot be pulled",
             (
-                'Failed to pull image "index.docker.io/x:latest": rpc error: code = NotFound desc = failed to pull and unpack image',
-                "Error response from daemon: pull access denied for foo/bar, repository does not exist or may require 'docker login'",
+                'Failed to pull image "index.docker.io/x:latest": rpc error: code = NotFound '
+                "desc = failed to pull and unpack image",
+                "Error response from daemon: pull access denied for foo/bar, repository does not "
+                "exist or may require 'docker login'",
                 "manifest for foo/bar:latest not found: manifest unknown: manifest unknown",
                 "no matching manifest for linux/arm64/v8 in the manifest list entries",
             ),
@@ -64,19 +90,35 @@ RULE = Rule(
             unless=r"no space left|toomanyrequests|429|rate limit|timeout|TLS handshake|i/o timeout",
         ),
         Signal(
-            r"toomanyrequests|pull rate limit|429 Too Many Requests[^\n]{0,80}(?:manifest|registry|Server message)|(?:registry|docker\.io|ghcr\.io)[^\n]{0,200}(?:429|50[0234]|i/o timeout|TLS handshake timeout|no such host)",
+            r"toomanyrequests|pull rate limit|429 Too Many Requests[^\n]{0,80}(?:manifest|registry"
+            r"|Server message)|(?:registry|docker\.io|ghcr\.io)[^\n]{0,200}(?:429|50[0234]"
+            r"|i/o timeout|TLS handshake timeout|no such host)",
             "the registry throttles or fails",
             (
-                'Failed to pull image "docker.io/x": 429 Too Many Requests - Server message: toomanyrequests: You have reached your'
+                'Failed to pull image "docker.io/x": 429 Too Many Requests - Server message: '
+                "toomanyrequests: You have reached your"
                 " pull rate limit.",
-                'failed to do request: Head "https://registry-1.docker.io/v2/x/manifests/latest": dial tcp: i/o timeout',
+                "failed to do request: Head "
+                '"https://registry-1.docker.io/v2/x/manifests/latest": dial tcp: i/o timeout',
             ),
             Tier.RESOURCE,
             says="the image registry did not serve the image",
             fault="upstream_service",
             retry="yes",
             advice=("Retry later.", "Sign in to the registry in the endpoint's settings, or mirror the image."),
-            unless=r"no space left",
+            unless=r"no space left|ollama",
+        ),
+        Signal(
+            r"OCI runtime (?:create|exec) failed|failed to (?:start|create) (?:container|shim)",
+            "the container runtime gave up; what stands behind it says why, if anything",
+            (
+                "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process",
+            ),
+            Tier.HINT,
+            strength="possible",
+            unless=r"nvidia|driver|cuda|CDI",
+            unless_near=r"nvidia-container-cli: |could not select device driver|failed to inject cdi",
+            says="the container runtime could not start the container",
         ),
     ),
 )

@@ -13,7 +13,8 @@ RULE = Rule(
         Detail("origin", r"cannot import name '?\w+'? from (?:partially initialized module )?'?([\w.]+)'?"),
     ),
     advice=(
-        "Install the package that provides {module} in the image, in the interpreter that runs the handler, and pin its version.",
+        "Install the package that provides {module} in the image, in the interpreter that runs "
+        "the handler, and pin its version.",
         "Pin a version of {origin} that still has {name}, or update the code that asks for it.",
         "Do not retry: the image has to change.",
     ),
@@ -26,7 +27,8 @@ RULE = Rule(
                 "ImportError: No module named 'flash_attn'",
                 "/usr/bin/python3: No module named vllm.entrypoints",
             ),
-            unless=r"\bWARN|Proceeding without|proceeding without|falling back|fall back|skipping|optional|not installed, |\bINFO\b|disabled|will not be available"
+            unless=r"\bWARN|Proceeding without|proceeding without|falling back|fall back|skipping"
+            r"|optional|not installed, |\bINFO\b|disabled|will not be available"
             r"|Cannot import [^\n]{0,200} module for custom nodes",
             unless_near=r"a matching triton is not available",
         ),
@@ -34,17 +36,25 @@ RULE = Rule(
             r"cannot import name '?(?P<name>\w+)'? from",
             "the module is there in another version",
             (
-                "ImportError: cannot import name 'packaging' from 'pkg_resources' (/usr/lib/python3/dist-packages/pkg_resources.py)",
+                "ImportError: cannot import name 'packaging' from 'pkg_resources' "
+                "(/usr/lib/python3/dist-packages/pkg_resources.py)",
             ),
             unless=r"falling back|skipping|\bINFO\b|optional",
         ),
         Signal(
-            r"ImportError: (?:Using|This modeling file requires|[\w.-]+ (?:is|are) required|requires|Please (?:run )?(?:`)?(?:pip )?install|Missing optional dependency|Unable to import)"
-            r"|requires the [^\n]{1,60} (?:library|package)|but it was not found in your environment|(?:package|module|library) is not installed|PackageNotFoundError"
-            r"|This modeling file requires the following packages|(?:please|Please) (?:pip )?install (?:it|them|the package)? ?(?:via|with|using|by)? ?[`'\"]?pip",
+            r"ImportError: (?:Using|This modeling file requires|[\w.-]+ (?:is|are) required"
+            r"|requires|Please (?:run )?(?:`)?(?:pip )?install|Missing optional dependency"
+            r"|Unable to import)"
+            r"|requires the [^\n]{1,60} (?:library|package)"
+            r"|but it was not found in your environment|(?:package|module"
+            r"|library) is not installed|PackageNotFoundError"
+            r"|This modeling file requires the following packages|(?:please"
+            r"|Please) (?:pip )?install (?:it|them|the package)? ?(?:via|with|using"
+            r"|by)? ?[`'\"]?pip",
             "a library asks for a package that is absent",
             (
-                "ImportError: This modeling file requires the following packages that were not found in your environment:"
+                "ImportError: This modeling file requires the following packages that were not "
+                "found in your environment:"
                 " flash_attn. Run `pip install flash_attn`",
                 "ImportError: Using `bitsandbytes` 8-bit quantization requires Accelerate: `pip install accelerate`",
                 "importlib.metadata.PackageNotFoundError: No package metadata was found for bitsandbytes",
@@ -58,7 +68,8 @@ RULE = Rule(
             r"CalledProcessError: Command '[^\n]{0,200}models\.registry'[^\n]{0,40} returned non-zero",
             "the helper process that imports a model class failed; why is in its own output",
             (
-                "subprocess.CalledProcessError: Command '['/usr/bin/python3', '-m', 'vllm.model_executor.models.registry']'"
+                "subprocess.CalledProcessError: Command '['/usr/bin/python3', '-m', "
+                "'vllm.model_executor.models.registry']'"
                 " returned non-zero exit status 1.",
             ),
             strength="possible",
@@ -80,7 +91,8 @@ RULE = Rule(
             r"partially initialized module '?(?P<module>[\w.]+)'? has no attribute",
             "a circular import, or a file that hides a package of the same name",
             (
-                "AttributeError: partially initialized module 'torch' has no attribute 'nn' (most likely due to a circular import)",
+                "AttributeError: partially initialized module 'torch' has no attribute 'nn' "
+                "(most likely due to a circular import)",
             ),
             strength="likely",
             says="importing {module} went in a circle, or a file of the same name hides it",

@@ -6,17 +6,21 @@ RULE = Rule(
     code="input_invalid",
     fault="caller_input",
     retry="no",
-    because="the input of the request is not valid[: {asked} tokens where {limit} fit][: {field} is missing][: {problem}]",
+    because=(
+        "the input of the request is not valid[: {asked} tokens where {limit} fit][: {field} is missing][: {problem}]"
+    ),
     details=(
         Detail("limit", r"maximum (?:context|model|input) length (?:is|of) (\d+)|must be <= (\d+)"),
         Detail("asked", r"(?:you requested|length|resulted in|Given:?) \(?(\d+)\)?"),
         Detail(
             "field",
-            r"missing (?:required )?(?:input|parameter|field|key)s?:? [`'\"]?(\w{1,40})|[`'\"]?(\w{1,40})[`'\"]? (?:is a required|is required)",
+            r"missing (?:required )?(?:input|parameter|field|key)s?:? [`'\"]?(\w{1,40})"
+            r"|[`'\"]?(\w{1,40})[`'\"]? (?:is a required|is required)",
         ),
         Detail(
             "problem",
-            r"(cannot identify image file|Invalid base64[^\n]{0,40}|moov atom not found|Incorrect padding|Invalid data found when processing input)",
+            r"(cannot identify image file|Invalid base64[^\n]{0,40}|moov atom not found"
+            r"|Incorrect padding|Invalid data found when processing input)",
         ),
     ),
     advice=(
@@ -26,8 +30,16 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"maximum context length is \d+ tokens|(?:prompt|input|sequence|request|Input)[^\n]{0,60}(?:is |too )?(?:longer|long|larger|exceeds?)[^\n]{0,40}(?:than )?(?:the )?(?:max\w*|model|context|allowed)[^\n]{0,30}(?:length|tokens|context|len|size)|exceeds? (?:the )?(?:model's )?(?:maximum )?(?:context|input|sequence) (?:length|size|window|limit)|(?:inputs?|`inputs`)[^\n]{0,30}must have less than \d+ tokens|`inputs` tokens \+ `max_new_tokens` must be"
-            r"|token indices sequence length is longer[^\n]{0,120}error|context_length_exceeded|(?:Requested token count|number of tokens)[^\n]{0,40}exceeds|prompt is too long|too many tokens|exceed_context_size",
+            r"maximum context length is \d+ tokens|(?:prompt|input|sequence|request"
+            r"|Input)[^\n]{0,60}(?:is |too )?(?:longer|long|larger"
+            r"|exceeds?)[^\n]{0,40}(?:than )?(?:the )?(?:max\w*|model|context"
+            r"|allowed)[^\n]{0,30}(?:length|tokens|context|len|size)"
+            r"|exceeds? (?:the )?(?:model's )?(?:maximum )?(?:context|input|sequence) (?:length"
+            r"|size|window|limit)|(?:inputs?|`inputs`)[^\n]{0,30}must have less than \d+ tokens"
+            r"|`inputs` tokens \+ `max_new_tokens` must be"
+            r"|token indices sequence length is longer[^\n]{0,120}error|context_length_exceeded"
+            r"|(?:Requested token count|number of tokens)[^\n]{0,40}exceeds|prompt is too long"
+            r"|too many tokens|exceed_context_size",
             "the prompt is longer than the model takes",
             (
                 "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens",
@@ -38,23 +50,47 @@ RULE = Rule(
             unless=r"Running this sequence through the model will result in indexing errors$|KV cache|\bINFO\b",
         ),
         Signal(
-            r"cannot identify image file|UnidentifiedImageError|image file is truncated|broken data stream when reading image|DecompressionBomb(?:Error|Warning)|Invalid base64|Incorrect padding|binascii\.Error|Invalid data found when processing input|moov atom not found|could not find codec parameters"
-            r"|(?:Failed|Unable|failed|unable|Could not|cannot) to (?:decode|load|read|open|parse|download|fetch) (?:the )?(?:input )?(?:image|audio|video|base64)\b|Error opening [^\n]{0,120}: (?:Format not recognised|System error|File contains data)|LibsndfileError|(?:OpenCV|cv2)[^\n]{0,120}!_src\.empty\(\)|unsupported (?:image|audio|video|file|media) (?:format|type)|(?:image|audio|video) (?:is )?(?:corrupt|invalid|too small)|not a valid (?:image|audio|video|base64)",
+            r"cannot identify image file|UnidentifiedImageError|image file is truncated"
+            r"|broken data stream when reading image|DecompressionBomb(?:Error|Warning)"
+            r"|Invalid base64|Incorrect padding|binascii\.Error"
+            r"|Invalid data found when processing input|moov atom not found"
+            r"|could not find codec parameters"
+            r"|(?:Failed|Unable|failed|unable|Could not|cannot) to (?:decode|load|read|open|parse"
+            r"|download|fetch) (?:the )?(?:input )?(?:image|audio|video|base64)\b"
+            r"|Error opening [^\n]{0,120}: (?:Format not recognised|System error"
+            r"|File contains data)|LibsndfileError|(?:OpenCV|cv2)[^\n]{0,120}!_src\.empty\(\)"
+            r"|unsupported (?:image|audio|video|file|media) (?:format|type)|(?:image|audio"
+            r"|video) (?:is )?(?:corrupt|invalid|too small)|not a valid (?:image|audio|video"
+            r"|base64)",
             "the file that the caller sent cannot be read",
             (
                 "PIL.UnidentifiedImageError: cannot identify image file 'input_objects/7ff.jpg'",
                 "binascii.Error: Incorrect padding",
                 "OSError: image file is truncated (12 bytes not processed)",
-                "/tmp/in.mp4: Invalid data found when processing input",
-                "cv2.error: OpenCV(4.8.0) /io/opencv/modules/imgproc/src/color.cpp:182: error: (-215:Assertion failed) !_src.empty()",
+                "in.mp4: Invalid data found when processing input",
+                "cv2.error: OpenCV(4.8.0) /io/opencv/modules/imgproc/src/color.cpp:182: error: "
+                "(-215:Assertion failed) !_src.empty()",
             ),
             unless=r"\[Errno 2\][^\n]{0,40}'ffmpeg'|DecompressionBombWarning",
             strength="likely",
         ),
         Signal(
-            r"(?:input|job|request|payload|body|schema)[^\n]{0,40}(?:validation (?:error|failed)|is not valid|is invalid|failed validation|must be (?:a|an|one|provided|of type)|must (?:have|contain|include)|missing (?:required )?(?:field|parameter|key|input|'))|validation errors? for (?:\w*Request|\w*Input|\w*Body|\w*Params|\w*Payload|\w*Schema|\w*Job)"
-            r"|jsonschema\.exceptions\.ValidationError|missing (?:required )?(?:input|parameter|field)s?\b|[`'\"]\w{1,40}[`'\"] is a required (?:property|input|field|parameter)|\w+ is a required input|Unexpected input\. \w+ is not a valid|RequestValidationError|value_error\.missing|Field required|(?:No|no) (?:prompt|image|input|workflow|text|audio|url|messages?) (?:was )?(?:provided|given|specified|found in (?:the )?(?:input|request|job))"
-            r"|Please provide (?:a|an|the) '?\w+'?(?: in| parameter| field)|Invalid (?:input|request|JSON format in input|prompt|parameters?|workflow)\b|422 Unprocessable|BadRequestError|Bad Request: |invalid_request_error|Invalid JSON|Unknown (?:task|method|action|operation|command)(?: type)?:? |unsupported (?:language|voice|task|method|parameter)",
+            r"(?:input|job|request|payload|body|schema)[^\n]{0,40}(?:validation (?:error|failed)"
+            r"|is not valid|is invalid|failed validation|must be (?:a|an|one|provided|of type)"
+            r"|must (?:have|contain|include)|missing (?:required )?(?:field|parameter|key|input"
+            r"|'))|validation errors? for (?:\w*Request|\w*Input|\w*Body|\w*Params|\w*Payload"
+            r"|\w*Schema|\w*Job)"
+            r"|jsonschema\.exceptions\.ValidationError|missing (?:required )?(?:input|parameter"
+            r"|field)s?\b|[`'\"]\w{1,40}[`'\"] is a required (?:property|input|field|parameter)"
+            r"|\w+ is a required input|Unexpected input\. \w+ is not a valid"
+            r"|RequestValidationError|value_error\.missing|Field required|(?:No|no) (?:prompt"
+            r"|image|input|workflow|text|audio|url|messages?) (?:was )?(?:provided|given|specified"
+            r"|found in (?:the )?(?:input|request|job))"
+            r"|Please provide (?:a|an|the) '?\w+'?(?: in| parameter| field)|Invalid (?:input"
+            r"|request|JSON format in input|prompt|parameters?|workflow)\b|422 Unprocessable"
+            r"|BadRequestError|Bad Request: |invalid_request_error|Invalid JSON|Unknown (?:task"
+            r"|method|action|operation|command)(?: type)?:? |unsupported (?:language|voice|task"
+            r"|method|parameter)",
             "the input does not have the shape that the handler asks for",
             (
                 "jsonschema.exceptions.ValidationError: 'prompt' is a required property",
@@ -66,7 +102,10 @@ RULE = Rule(
             ),
             strength="likely",
             not_phases=("boot", "prestart"),
-            unless=r"\bINFO\b|environment|env var|No input found|Job has missing|getting job|job-take|Error Getting Worker|401|403|runpod\.ai",
+            unless=(
+                r"\bINFO\b|environment|env var|No input found|Job has missing|getting job|job-take"
+                r"|Error Getting Worker|401|403|runpod\.ai"
+            ),
         ),
         Signal(
             r"extra_forbidden|Extra inputs are not permitted",
@@ -76,7 +115,13 @@ RULE = Rule(
             strength="likely",
         ),
         Signal(
-            r"Value not in list: (?!(?:ckpt_name|vae_name|lora_name|unet_name|clip_name\d?|control_net_name|model_name|style_model_name|gligen_name|upscale_model|\w*model\w*|\w*ckpt\w*|\w*lora\w*):)\w+:|Required input is missing|Failed to convert an input value|prompt_no_outputs|prompt_outputs_failed_validation|Prompt has no outputs|Value \S{1,20} (?:smaller than min|bigger than max)|Return type mismatch between linked nodes|invalid_prompt|Exception when validating inner node",
+            r"Value not in list: (?!(?:ckpt_name|vae_name|lora_name|unet_name|clip_name\d?"
+            r"|control_net_name|model_name|style_model_name|gligen_name|upscale_model|\w*model\w*"
+            r"|\w*ckpt\w*|\w*lora\w*):)\w+:|Required input is missing"
+            r"|Failed to convert an input value|prompt_no_outputs|prompt_outputs_failed_validation"
+            r"|Prompt has no outputs|Value \S{1,20} (?:smaller than min|bigger than max)"
+            r"|Return type mismatch between linked nodes|invalid_prompt"
+            r"|Exception when validating inner node",
             "ComfyUI refuses the workflow",
             (
                 "  - Value not in list: sampler_name: 'foo' not in ['euler', 'ddim']",
@@ -88,7 +133,10 @@ RULE = Rule(
             unless=r"missing_node_type",
         ),
         Signal(
-            r"(?:Client Error|HTTP Error (?:40[0134]|410|41[56]))[^\n]{0,40}(?:for url|Forbidden|Not Found)|(?:Unsupported|Invalid|No connection adapters were found for|Missing) (?:URL|url|scheme|schema)|InvalidSchema|MissingSchema|InvalidURL|unknown url type",
+            r"(?:Client Error|HTTP Error (?:40[0134]|410|41[56]))[^\n]{0,40}(?:for url|Forbidden"
+            r"|Not Found)|(?:Unsupported|Invalid|No connection adapters were found for"
+            r"|Missing) (?:URL|url|scheme|schema)|InvalidSchema|MissingSchema|InvalidURL"
+            r"|unknown url type",
             "an address in the input cannot be fetched",
             (
                 "requests.exceptions.MissingSchema: Invalid URL 'image.png': No scheme supplied.",
@@ -99,6 +147,21 @@ RULE = Rule(
             phases=("handler",),
             unless=r"huggingface\.co|hf\.co|civitai|runpod\.(?:ai|io|net)|127\.0\.0\.1|localhost|s3[.-]|429|5\d\d",
             says="an address in the input could not be fetched",
+        ),
+        Signal(
+            r"(?:invalid|missing|unsupported|malformed|no valid|empty)[^\n]{0,40}\b(?:input|prompt"
+            r"|image|audio|video|url|request|parameter|field|payload|workflow|language|voice|size"
+            r"|resolution|aspect)s?\b"
+            r"|\b(?:input|prompt|image|audio|video|url|width|height|resolution|duration|text"
+            r"|num_\w+)\b[^\n]{0,60}(?:must|should|has to|cannot|can't|is not|invalid|missing"
+            r"|required|too (?:long|short|small|large))",
+            "an error during a job that speaks of its input",
+            ("ValueError: width must be divisible by 8", "Exception: prompt cannot be empty"),
+            Tier.LAST_RESORT,
+            strength="possible",
+            errors_only=True,
+            phases=("handler", "queue"),
+            unless=r"input_ids|inputs_embeds|tensor|server|dtype",
         ),
     ),
 )

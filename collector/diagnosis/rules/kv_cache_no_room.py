@@ -6,7 +6,8 @@ RULE = Rule(
     code="kv_cache_no_room",
     fault="model_config",
     retry="no",
-    because="the key/value cache does not fit[: {wanted} tokens asked for, room for {room}][: {needed} needed, {available}"
+    because="the key/value cache does not fit[: {wanted} tokens asked for, room for {room}][: {needed} "
+    "needed, {available}"
     " available]",
     details=(
         Detail("wanted", r"max seq len \((\d+)\)|max_model_len[= ]+(\d+)"),
@@ -34,10 +35,12 @@ RULE = Rule(
             says="nothing was left for the key/value cache after loading the weights[ (available: {available_neg})]",
         ),
         Signal(
-            r"max(?:imum)? seq(?:uence)?_?\s?len(?:gth)? \(\d+\)[^\n]{0,60}is larger than the maximum number of tokens that can be stored",
+            r"max(?:imum)? seq(?:uence)?_?\s?len(?:gth)? \(\d+\)[^\n]{0,60}is larger than the "
+            r"maximum number of tokens that can be stored",
             "the context asked for is longer than the cache",
             (
-                "ValueError: The model's max seq len (32768) is larger than the maximum number of tokens that can be stored"
+                "ValueError: The model's max seq len (32768) is larger than the maximum number "
+                "of tokens that can be stored"
                 " in KV cache (17744). Try increasing `gpu_memory_utilization` or decreasing `max_model_len`",
             ),
             Tier.RESOURCE,
@@ -47,8 +50,10 @@ RULE = Rule(
             r"|KV cache (?:memory )?(?:size )?is (?:too small|not (?:enough|sufficient)|insufficient)",
             "newer wording of the same check",
             (
-                "ValueError: To serve at least one request with the models's max seq len (131072), (24.00 GiB KV cache is"
-                " needed, which is larger than the available KV cache memory (14.21 GiB). Based on the available memory,"
+                "ValueError: To serve at least one request with the models's max seq len "
+                "(131072), (24.00 GiB KV cache is"
+                " needed, which is larger than the available KV cache memory (14.21 GiB). Based "
+                "on the available memory,"
                 " the estimated maximum model length is 77632.",
             ),
             Tier.RESOURCE,
@@ -64,9 +69,13 @@ RULE = Rule(
             Tier.RESOURCE,
         ),
         Signal(
-            r"Not enough memory to (?:allocate|initialize|initialise) (?:the )?(?:KV|kv) ?cache|not enough (?:GPU )?memory for (?:the )?kv[ _-]?cache"
-            r"|no (?:free )?(?:space|room|memory) (?:left )?for (?:the )?KV cache|Insufficient (?:GPU )?memory for (?:the )?KV cache"
+            r"Not enough memory to (?:allocate|initialize|initialise) (?:the )?(?:KV|kv) ?cache"
+            r"|not enough (?:GPU )?memory for (?:the )?kv[ _-]?cache"
+            r"|no (?:free )?(?:space|room|memory) (?:left )?for (?:the )?KV cache"
+            r"|Insufficient (?:GPU )?memory for (?:the )?KV cache"
             r"|kvCacheManager[^\n]{0,200}(?:Assertion failed|fewer|less)[^\n]{0,80}(?:tokens|blocks|memory)"
+            r"|(?:not|no) enough[^\n]{0,60}\bKV[ _-]?cache|max tokens in paged KV cache is 0"
+            r"|no enough (?:gpu )?memory for runtime|max_block_count is 0"
             r"|There is no enough memory for (?:the )?kv ?cache",
             "other engines' words for the same check",
             (
@@ -87,7 +96,8 @@ RULE = Rule(
             r"Free memory on device[^\n]{0,80}less than desired GPU memory utilization",
             "the engine refuses before loading: its share of the card is taken",
             (
-                "ValueError: Free memory on device (14.23/15.77 GiB) on startup is less than desired GPU memory utilization"
+                "ValueError: Free memory on device (14.23/15.77 GiB) on startup is less than "
+                "desired GPU memory utilization"
                 " (0.92, 14.5 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
             ),
             Tier.RESOURCE,

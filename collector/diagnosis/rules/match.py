@@ -16,14 +16,20 @@ _HITS = 6
 _WINDOW_BEFORE, _WINDOW_AFTER = 600, 1000  # characters around the literal text in a line longer than both
 # What such words say is a guess of the program, not an observation.
 _HEDGE = re.compile(
-    r"It might have run out of memory\?|There are some potential root causes\..*|possible (?:root )?(?:reasons|causes)(?: include)?[ :].*"
+    r"It might have run out of memory\?|There are some potential root causes\..*"
+    r"|possible (?:root )?(?:reasons|causes)(?: include)?[ :].*"
     r"|System call \(e\.g\. socket, malloc\) or external library call failed or device error"
-    r"|(?:This|It) (?:may|might|could|can) (?:also )?be (?:due to|caused by|because of)(?! insufficient shared)[^\n.]*|This typically happens when[^\n]*"
-    r"|(?:usually|often|typically) (?:means|caused by|indicates)[^\n.]*|such as [^\n.]*|CUDA kernel errors might be asynchronously.*"
-    r"|If reserved (?:but unallocated )?memory is .*|[Ii]f you (?:are|see|get|encounter|run|have|want|experience|need)\b[^\n.]*|\bto avoid [^\n.,]*",
+    r"|(?:This|It) (?:may|might|could|can) (?:also )?be (?:due to|caused by"
+    r"|because of)(?! insufficient shared)[^\n.]*|This typically happens when[^\n]*"
+    r"|(?:usually|often|typically) (?:means|caused by|indicates)[^\n.]*|such as [^\n.]*"
+    r"|CUDA kernel errors might be asynchronously.*"
+    r"|If reserved (?:but unallocated )?memory is .*|[Ii]f you (?:are|see|get|encounter|run|have"
+    r"|want|experience|need)\b[^\n.]*|\bto avoid [^\n.,]*",
     re.DOTALL,
 )
-_HEDGE_HINT = re.compile(r"might|potential|ossible|e\.g\.|may |could |can |ypically|sually|often|such as|f reserved|f you |o avoid ")
+_HEDGE_HINT = re.compile(
+    r"might|potential|ossible|e\.g\.|may |could |can |ypically|sually|often|such as|f reserved|f you |o avoid "
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,8 @@ def _hits(reading: Reading, found: CompiledSignal, needles: Sequence[str]) -> li
         said = reading.statements[index]
         if said.repeat or said.harmless or said.frame or (said.code and not is_raise(said)):
             continue
+        if found.signal.errors_only and not _speaks(said):
+            continue
         match = _search(found, said, offset)
         if match is None or _countered(reading, found, said, index):
             continue
@@ -87,6 +95,17 @@ def places_of(reading: Reading, needles: Sequence[str], most: int = _LOOKS) -> I
             looks += 1
             at = reading.blob.find(needle, reading.starts[index] + len(reading.statements[index].text))
     return iter(sorted(places) if len(needles) > 1 else places)
+
+
+# Exceptions whose message is made by the interpreter: it names no cause beyond the slip itself.
+_SLIPS = re.compile(
+    r"(?:Key|Type|Attribute|Index|Name|UnboundLocal|ZeroDivision|Assertion|Indentation|Syntax|Recursion)Error$"
+)
+
+
+def _speaks(said: Statement) -> bool:
+    """Whether the line is an error that somebody put into words."""
+    return not _SLIPS.search(said.exception) if said.exception else said.level == "error"
 
 
 def _search(found: CompiledSignal, said: Statement, offset: int) -> re.Match[str] | None:

@@ -2,7 +2,11 @@
 
 from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
 
-_TOOLS = r"(?:ffmpeg|ffprobe|git|git-lfs|nvcc|ninja|wget|curl|aria2c?|node|npm|java|espeak(?:-ng)?|sox|tesseract|blender|Xvfb|xvfb-run|chromium|unzip|7z|redis-server|nginx|poppler|pdftoppm|soffice|convert|magick|rclone|aws|gcc|g\+\+|cmake|make|ollama|llama-server|exiftool|mediainfo|yt-dlp|tini|dumb-init|conda|pip|uv)"
+_TOOLS = (
+    r"(?:ffmpeg|ffprobe|git|git-lfs|nvcc|ninja|wget|curl|aria2c?|node|npm|java|espeak(?:-ng)?|sox|tesseract|blender"
+    r"|Xvfb|xvfb-run|chromium|unzip|7z|redis-server|nginx|poppler|pdftoppm|soffice|convert|magick|rclone|aws|gcc|g\+\+"
+    r"|cmake|make|ollama|llama-server|exiftool|mediainfo|yt-dlp|tini|dumb-init|conda|pip|uv)"
+)
 
 RULE = Rule(
     code="missing_component",
@@ -12,7 +16,9 @@ RULE = Rule(
     details=(
         Detail(
             "name",
-            r"No such file or directory: '([\w.+-]{1,60})'|([\w./+-]{1,100}): (?:command )?not found|node(?: type)? '?([\w |.+()-]{1,80}?)'? (?:does not exist|not found)",
+            r"No such file or directory: '([\w.+-]{1,60})'"
+            r"|([\w./+-]{1,100}): (?:command )?not found"
+            r"|node(?: type)? '?([\w |.+()-]{1,80}?)'? (?:does not exist|not found)",
         ),
         Detail("name", r"(/[\w./-]{2,140}): No such file|\(IMPORT FAILED\):? (\S{1,140})"),
     ),
@@ -22,7 +28,10 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"(?:No such file or directory|Datei oder Verzeichnis nicht gefunden|Aucun fichier ou dossier de ce type|No existe el (?:fichero|archivo) o el directorio|没有那个文件或目录|そのようなファイルやディレクトリはありません|Arquivo ou diretório (?:inexistente|não encontrado)):?"
+            r"(?:No such file or directory|Datei oder Verzeichnis nicht gefunden"
+            r"|Aucun fichier ou dossier de ce type|No existe el (?:fichero"
+            r"|archivo) o el directorio|没有那个文件或目录|そのようなファイルやディレクトリはありません"
+            r"|Arquivo ou diretório (?:inexistente|não encontrado)):?"
             r" (?:[`'\"](?P<name>[A-Za-z][\w+-]{1,40})[`'\"]|(?P<bare>[A-Za-z][\w+-]{1,40})$)",
             "the name of a program alone: it was to be run (rule 10)",
             (
@@ -32,8 +41,14 @@ RULE = Rule(
             unless=r"py-spy|nvidia-smi|git_hash",
         ),
         Signal(
-            r"(?:ffmpeg|ffprobe|espeak|tesseract|sox|git-lfs|poppler|nvcc|cmake|chromedriver|java)\b[^\n]{0,60}(?:not found|not installed|could(?: not|n't) (?:be )?(?:find|found)|isn't installed|not in (?:your )?PATH|not available)|(?:not find|not found|install) (?:the )?(?:ffmpeg|espeak|tesseract|poppler)\b"
-            r"|TesseractNotFoundError|PDFInfoNotInstalledError|Executable doesn't exist at|NoBackendError|Couldn't find ffmpeg|Unable to locate[^\n]{0,20}(?:ffmpeg|executable)",
+            r"(?:ffmpeg|ffprobe|espeak|tesseract|sox|git-lfs|poppler|nvcc|cmake|chromedriver"
+            r"|java)\b[^\n]{0,60}(?:not found|not installed|could(?: not|n't) (?:be )?(?:find"
+            r"|found)|isn't installed|not in (?:your )?PATH|not available)|(?:not find|not found"
+            r"|install) (?:the )?(?:ffmpeg|espeak|tesseract|poppler)\b"
+            r"|No \S{1,40} executable found|(?:executable|binary|program"
+            r"|command) \S{0,40}(?: was)? not found|TesseractNotFoundError"
+            r"|PDFInfoNotInstalledError|Executable doesn't exist at|NoBackendError"
+            r"|Couldn't find ffmpeg|Unable to locate[^\n]{0,20}(?:ffmpeg|executable)",
             "a library names the tool that it cannot find",
             (
                 "RuntimeWarning: Couldn't find ffmpeg or avconv - defaulting to ffmpeg, but may not work",
@@ -42,10 +57,15 @@ RULE = Rule(
                 "ImportError: ffmpeg is not installed",
             ),
             strength="likely",
-            unless=r"defaulting to [^\n]{0,30}imageio|No module named",
+            unless=r"defaulting to [^\n]{0,30}imageio|No module named|OCI runtime|exec: ",
         ),
         Signal(
-            r"\(IMPORT FAILED\)|(?:because|Cannot execute)[^\n]{0,60}node \S[^\n]{0,80} does(?:n't| not) exist|(?:missing|unknown|invalid|unsupported)_?(?: |-)?node[_ ]type|When loading the graph, the following node types were not found|Cannot import \S{1,200} module for custom nodes|node type [^\n]{1,80}not found|NODE_CLASS_MAPPINGS\[|Node class not found|Custom node [^\n]{1,80}not (?:found|installed)"
+            r"\(IMPORT FAILED\)|(?:because|Cannot execute)[^\n]{0,60}node \S[^\n]{0,80} does(?:n't"
+            r"| not) exist|(?:missing|unknown|invalid|unsupported)_?(?: |-)?node[_ ]type"
+            r"|When loading the graph, the following node types were not found"
+            r"|Cannot import \S{1,200} module for custom nodes|node type [^\n]{1,80}not found"
+            r"|NODE_CLASS_MAPPINGS\[|Node class not found|Custom node [^\n]{1,80}not (?:found"
+            r"|installed)"
             r"|invalid prompt: \{'type': '(?:invalid_prompt|missing_node_type)'|missing_node_type",
             "a ComfyUI plug-in is not installed or did not load",
             (
@@ -61,14 +81,21 @@ RULE = Rule(
             ),
         ),
         Signal(
-            r"(?:\.sh|bash|/bin/sh|sh|entrypoint)\S{0,30}: (?:line |Zeile |ligne |línea |行 ?|第 ?)?\d+[^\n]{0,20}: (?P<name>/?[\w./+-]{1,140}): (?:No such file or directory|Datei oder Verzeichnis nicht gefunden|Aucun fichier ou dossier|No existe el (?:fichero|archivo)|没有那个文件或目录|そのようなファイル|Arquivo ou diretório)",
+            r"(?:\.sh|bash|/bin/sh|sh|entrypoint)\S{0,30}: (?:line |Zeile |ligne |línea |行 ?"
+            r"|第 ?)?\d+[^\n]{0,20}: (?P<name>/?[\w./+-]{1,140}): (?:No such file or directory"
+            r"|Datei oder Verzeichnis nicht gefunden|Aucun fichier ou dossier"
+            r"|No existe el (?:fichero|archivo)|没有那个文件或目录|そのようなファイル|Arquivo ou diretório)",
             "a start script's own file is missing: the application or its volume is not there",
             ("/start.sh: line 10: /workspace/venv/bin/activate: No such file or directory",),
             strength="likely",
             unless=r"py-spy|\.log:",
         ),
         Signal(
-            r"(?:can't|cannot|could not) open (?:file|script) '?(?P<name>[^'\n]{1,160})'?:? ?(?:\[Errno 2\]|No such file)|cannot find module '(?:/|\.)|Error: Cannot find module|Unable to access jarfile|(?:application|plugin|extension|volume|mount) [^\n]{0,80}(?:is )?(?:not (?:found|installed|mounted)|missing)",
+            r"(?:can't|cannot|could not) open (?:file"
+            r"|script) '?(?P<name>[^'\n]{1,160})'?:? ?(?:\[Errno 2\]|No such file)"
+            r"|cannot find module '(?:/|\.)|Error: Cannot find module|Unable to access jarfile"
+            r"|(?:application|plugin|extension|volume|mount) [^\n]{0,80}(?:is )?(?:not (?:found"
+            r"|installed|mounted)|missing)",
             "the program to run is not in the image or on the volume",
             (
                 "python: can't open file '/workspace/app/main.py': [Errno 2] No such file or directory",
@@ -79,7 +106,9 @@ RULE = Rule(
         ),
         Signal(
             _TOOLS
-            + r": (?:command )?(?:not found|No such file|Kommando nicht gefunden|Befehl nicht gefunden|commande introuvable|orden no encontrada|no se encontró|未找到命令|コマンドが見つかりません)|(?:command not found|commande introuvable|orden no encontrada|未找到命令|找不到命令|Befehl nicht gefunden|Kommando nicht gefunden|コマンドが見つかりません|comando não encontrado|comando non trovato)",
+            + r": (?:not found|No such file|no se encontró)|command not found|commande introuvable|orden no encontrada"
+            r"|未找到命令|找不到命令|Befehl nicht gefunden|Kommando nicht gefunden|コマンドが見つかりません"
+            r"|comando não encontrado|comando non trovato",
             "a shell cannot find the program",
             (
                 "/start.sh: line 3: aria2c: command not found",
@@ -91,7 +120,11 @@ RULE = Rule(
             unless=r"py-spy|nvidia-smi|deactivate|libtcmalloc|not found, (?:skipping|using)",
         ),
         Signal(
-            r"Did you mean to install|plugin [^\n]{1,60} (?:not found|is missing)|(?:Unable to|cannot|Cannot) (?:find|load) (?:the )?(?:plugin|backend|extension|codec|encoder|decoder)\b|Unknown (?:encoder|decoder) '|(?:Encoder|Decoder) (?:not found|\S{1,30} not found)|creator not found|getPluginCreator could not find plugin|LookupError: [^\n]{0,60}Resource|Resource \S{0,20}punkt"
+            r"Did you mean to install|plugin [^\n]{1,60} (?:not found|is missing)|(?:Unable to"
+            r"|cannot|Cannot) (?:find|load) (?:the )?(?:plugin|backend|extension|codec|encoder"
+            r"|decoder)\b|Unknown (?:encoder|decoder) '|(?:Encoder|Decoder) (?:not found"
+            r"|\S{1,30} not found)|creator not found|getPluginCreator could not find plugin"
+            r"|LookupError: [^\n]{0,60}Resource|Resource \S{0,20}punkt"
             r"|Can't find model '\w+_core_web",
             "a plug-in, codec or data package is missing",
             (

@@ -10,12 +10,16 @@ RULE = Rule(
     details=(Detail("file", r"([\w./-]{1,120}\.(?:safetensors|ckpt|pth?|bin|gguf|onnx|engine|json|model))\b"),),
     advice=(
         "Delete {file} and download it again; compare its size with the hub's.",
-        "Delete the model's folder in the cache and download it again: an interrupted download or a Git LFS pointer looks like this.",
+        "Delete the model's folder in the cache and download it again: an interrupted download "
+        "or a Git LFS pointer looks like this.",
         "Do not let two workers download into the same folder at once.",
     ),
     signals=(
         Signal(
-            r"MetadataIncompleteBuffer|HeaderTooLarge|InvalidHeaderDeserialization|InvalidHeaderLength|HeaderTooSmall|InvalidHeaderStart|InvalidHeader\b|error while deserializing header|TensorInvalidInfo|InvalidOffset|SafetensorError: (?!.{0,60}(?:serializ|File does not contain|framework))",
+            r"MetadataIncompleteBuffer|HeaderTooLarge|InvalidHeaderDeserialization"
+            r"|InvalidHeaderLength|HeaderTooSmall|InvalidHeaderStart|InvalidHeader\b"
+            r"|error while deserializing header|TensorInvalidInfo|InvalidOffset"
+            r"|SafetensorError: (?!.{0,60}(?:serializ|File does not contain|framework))",
             "the header of a safetensors file is cut or is not one",
             (
                 "safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer",
@@ -24,8 +28,14 @@ RULE = Rule(
             ),
         ),
         Signal(
-            r"failed finding central directory|PytorchStreamReader failed|not a ZIP archive|invalid header or archive is corrupted|unexpected EOF, expected \d+ more bytes|corrupted (?:file|checkpoint|archive|model)|BadZipFile|Bad magic number|Ran out of input|archive is corrupted"
-            r"|storage has wrong (?:byte )?size|EOFError: Ran out of input|UnpicklingError|_pickle\.UnpicklingError|invalid load key|pickle data was truncated|could not find MARK|Compressed file ended before|zlib\.error|Error -3 while decompressing|gzip\.BadGzipFile",
+            r"failed finding central directory|PytorchStreamReader failed|not a ZIP archive"
+            r"|invalid header or archive is corrupted|unexpected EOF, expected \d+ more bytes"
+            r"|corrupted (?:file|checkpoint|archive|model)|BadZipFile|Bad magic number"
+            r"|Ran out of input|archive is corrupted"
+            r"|storage has wrong (?:byte )?size|EOFError: Ran out of input|UnpicklingError"
+            r"|_pickle\.UnpicklingError|invalid load key|pickle data was truncated"
+            r"|could not find MARK|Compressed file ended before|zlib\.error"
+            r"|Error -3 while decompressing|gzip\.BadGzipFile",
             "the archive that a torch checkpoint is was cut or overwritten",
             (
                 "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
@@ -34,40 +44,73 @@ RULE = Rule(
                 "RuntimeError: unexpected EOF, expected 1234 more bytes. The file might be corrupted.",
                 "zipfile.BadZipFile: File is not a zip file",
             ),
-            unless=r"weights_only|Weights only load failed|Unsupported (?:class|global|operand)|multiprocessing|BrokenPipe",
-            unless_near=r"weights only load failed|forkingpickler|multiprocessing/(?:spawn|connection|reduction)|resource_sharer",
+            unless=(
+                r"weights_only|Weights only load failed|Unsupported (?:class|global|operand)"
+                r"|multiprocessing|BrokenPipe"
+            ),
+            unless_near=(
+                r"weights only load failed|forkingpickler|multiprocessing/(?:spawn|connection"
+                r"|reduction)|resource_sharer"
+            ),
         ),
         Signal(
-            r"(?:sha256|SHA256|hash|checksum|digest|size)[^\n]{0,40}(?:mismatch|does(?:n't| not) match|verification failed|failed verification)|(?:mismatch|verification)[^\n]{0,30}(?:sha256|checksum|hash)\b|file (?:is|may be|might be|appears to be|seems to be) (?:corrupt|truncated|incomplete|damaged)|(?:corrupt|truncated|incomplete|damaged) (?:model|weights?|safetensors|checkpoint|gguf) ?file"
-            r"|Consistency check failed|tensor data is not within (?:the )?file bounds|tensor '[^'\n]{1,100}' data is not within the file|model is corrupted or incomplete|invalid magic (?:characters|number)|(?:bad|wrong) magic|unexpectedly reached end of file|failed to read (?:magic|tensor|header)",
+            r"(?:sha256|SHA256|hash|checksum|digest|size)[^\n]{0,40}(?:mismatch|does(?:n't"
+            r"| not) match|verification failed|failed verification)|(?:mismatch"
+            r"|verification)[^\n]{0,30}(?:sha256|checksum|hash)\b|file (?:is|may be|might be"
+            r"|appears to be|seems to be) (?:corrupt|truncated|incomplete|damaged)|(?:corrupt"
+            r"|truncated|incomplete|damaged) (?:model|weights?|safetensors|checkpoint|gguf) ?file"
+            r"|Consistency check failed|tensor data is not within (?:the )?file bounds"
+            r"|tensor '[^'\n]{1,100}' data is not within the file|model is corrupted or incomplete"
+            r"|invalid magic (?:characters|number)|(?:bad|wrong) magic"
+            r"|unexpectedly reached end of file|failed to read (?:magic|tensor|header)",
             "a check of size, digest or magic number failed",
             (
                 "OSError: Consistency check failed: file should be of size 4976698672 but has size 1048576",
                 "gguf_init_from_file: invalid magic characters 'vers'",
-                "llama_model_load: error loading model: tensor 'blk.20.ffn_down.weight' data is not within the file bounds, model is"
+                "llama_model_load: error loading model: tensor 'blk.20.ffn_down.weight' data is "
+                "not within the file bounds, model is"
                 " corrupted or incomplete",
                 "Error: digest mismatch, file must be downloaded again",
             ),
             unless=r"docker|image layer|size mismatch for|shape|dtype size|error while|dimension",
         ),
         Signal(
-            r"(?:Unable to load weights from (?:pytorch )?checkpoint|a repository without having git-lfs|version https://git-lfs\.github\.com|INVALID_PROTOBUF|Protobuf parsing failed|InvalidProtobuf|Error parsing message|Deserialize[^\n]{0,30}onnx[^\n]{0,30}failed|Unable to (?:synchronously )?open file[^\n]{0,60}(?:truncated|signature not found)|file signature not found|truncated file)",
+            r"(?:Unable to load weights from (?:pytorch )?checkpoint"
+            r"|a repository without having git-lfs|version https://git-lfs\.github\.com"
+            r"|INVALID_PROTOBUF|Protobuf parsing failed|InvalidProtobuf|Error parsing message"
+            r"|Deserialize[^\n]{0,30}onnx[^\n]{0,30}failed"
+            r"|Unable to (?:synchronously )?open file[^\n]{0,60}(?:truncated|signature not found)"
+            r"|file signature not found|truncated file)",
             "what lies there is no model file",
             (
                 "OSError: Unable to load weights from pytorch checkpoint file for 'x' at '/m/pytorch_model.bin'.",
                 "OSError: You seem to have cloned a repository without having git-lfs installed.",
-                "onnxruntime.capi.onnxruntime_pybind11_state.InvalidProtobuf: [ONNXRuntimeError] : 7 : INVALID_PROTOBUF : Load model"
+                "onnxruntime.capi.onnxruntime_pybind11_state.InvalidProtobuf: [ONNXRuntimeError] "
+                ": 7 : INVALID_PROTOBUF : Load model"
                 " from m.onnx failed:Protobuf parsing failed.",
             ),
             strength="likely",
         ),
         Signal(
-            r"(?:json\.decoder\.)?JSONDecodeError|UnicodeDecodeError|It looks like the config file at '[^'\n]{1,200}' is not a valid JSON",
+            r"(?:json\.decoder\.)?JSONDecodeError|UnicodeDecodeError"
+            r"|It looks like the config file at '[^'\n]{1,200}' is not a valid JSON",
             "a settings file of the model cannot be read",
             ("OSError: It looks like the config file at '/models/x/config.json' is not a valid JSON file.",),
             Tier.HINT,
             strength="possible",
-            near=r"it looks like the config file|configuration_utils\.py|tokenization_utils|index\.json|safetensors\.index|_get_config_dict|load_tokenizer",
+            near=(
+                r"it looks like the config file|configuration_utils\.py|tokenization_utils|index\.json"
+                r"|safetensors\.index|_get_config_dict|load_tokenizer"
+            ),
+        ),
+        Signal(
+            r"\b(?:corrupt(?:ed)?|truncated|damaged|malformed)\b",
+            "an error that says damaged",
+            ("RuntimeError: file is truncated", "OSError: the archive seems to be damaged"),
+            Tier.LAST_RESORT,
+            strength="possible",
+            errors_only=True,
+            unless=r"image|JSON|request|size vs|unsorted|double-linked",
         ),
     ),
 )

@@ -10,7 +10,8 @@ RULE = Rule(
     details=(
         Detail(
             "what",
-            r"model architectures? \[?'?([\w', ]{2,120}?)'?\]? (?:are|is|failed)|model type [`'\"]([\w-]{2,60})|unknown model architecture: '([\w-]{2,60})'",
+            r"model architectures? \[?'?([\w', ]{2,120}?)'?\]? (?:are|is|failed)"
+            r"|model type [`'\"]([\w-]{2,60})|unknown model architecture: '([\w-]{2,60})'",
         ),
         Detail(
             "what",
@@ -18,82 +19,140 @@ RULE = Rule(
         ),
     ),
     advice=(
-        "Update the engine (and transformers, tokenizers) to a version that knows this model, or choose a model that this version"
+        "Update the engine (and transformers, tokenizers) to a version that knows this model, or "
+        "choose a model that this version"
         " knows.",
         "Do not retry: the same version fails the same way.",
     ),
     signals=(
         Signal(
-            r"model architectures? \S{1,200} (?:are|is) not supported|architectures? [^\n]{1,120} (?:failed to be inspected|is not supported)|does not recognize this architecture|Unrecognized model in|unknown model architecture|Unsupported (?:model )?(?:architecture|type)|model type [^\n]{1,60}(?:not supported|not recognized|unsupported)"
-            r"|model_type [^\n]{1,60}not (?:supported|recognized)|has no vLLM implementation|Transformers does not (?:recognize|support)|is not supported (?:by|with|in) (?:vLLM|SGLang|TGI|this version|the Transformers|transformers)|Unrecognized configuration class|Could not detect model type|Model architecture[^\n]{0,80}not (?:supported|implemented)",
+            r"model architectures? \S{1,200} (?:are|is) not supported"
+            r"|architectures? [^\n]{1,120} (?:failed to be inspected|is not supported)"
+            r"|does not recognize this architecture|Unrecognized model in"
+            r"|unknown model architecture|Unsupported (?:model )?(?:architecture|type)"
+            r"|model type [^\n]{1,60}(?:not supported|not recognized|unsupported)"
+            r"|model_type [^\n]{1,60}not (?:supported|recognized)|has no vLLM implementation"
+            r"|Transformers does not (?:recognize|support)|is not supported (?:by|with|in) (?:vLLM"
+            r"|SGLang|TGI|this version|the Transformers|transformers)"
+            r"|Unrecognized configuration class|Could not detect model type"
+            r"|Model architecture[^\n]{0,80}not (?:supported|implemented)",
             "the engine does not know the architecture",
             (
                 "ValueError: Model architectures ['LlamaForSequenceClassification'] are not supported for now.",
-                "ValueError: The checkpoint you are trying to load has model type `qwen3` but Transformers does not recognize this"
+                "ValueError: The checkpoint you are trying to load has model type `qwen3` but "
+                "Transformers does not recognize this"
                 " architecture.",
-                "llama_model_load: error loading model: error loading model architecture: unknown model architecture: 'gemma3'",
-                "ValueError: Unrecognized configuration class <class 'x'> for this kind of AutoModel: AutoModelForCausalLM.",
+                "llama_model_load: error loading model: error loading model architecture: "
+                "unknown model architecture: 'gemma3'",
+                "ValueError: Unrecognized configuration class <class 'x'> for this kind of "
+                "AutoModel: AutoModelForCausalLM.",
             ),
             unless=r"\bINFO\b|\bWARN",
         ),
         Signal(
-            r"untagged enum (?:ModelWrapper|PyPreTokenizerTypeWrapper|\w+Wrapper)|Couldn't instantiate the backend tokenizer|unknown pre-tokenizer type|Tokenizer class \S{1,80} does not exist or is not currently imported|unknown (?:tokenizer|vocab)(?: type)?|cannot find tokenizer merges|error loading model vocabulary|Converting from Tiktoken failed|Unable to load tokenizer",
+            r"untagged enum (?:ModelWrapper|PyPreTokenizerTypeWrapper|\w+Wrapper)"
+            r"|Couldn't instantiate the backend tokenizer|unknown pre-tokenizer type"
+            r"|Tokenizer class \S{1,80} does not exist or is not currently imported"
+            r"|unknown (?:tokenizer|vocab)(?: type)?|cannot find tokenizer merges"
+            r"|error loading model vocabulary|Converting from Tiktoken failed"
+            r"|Unable to load tokenizer",
             "the tokenizer file is of another version",
             (
                 "Exception: data did not match any variant of untagged enum ModelWrapper at line 277156 column 3",
-                "llama_model_load: error loading model: error loading model vocabulary: unknown pre-tokenizer type: 'deepseek-r1-qwen'",
+                "llama_model_load: error loading model: error loading model vocabulary: unknown "
+                "pre-tokenizer type: 'deepseek-r1-qwen'",
                 "ValueError: Tokenizer class Qwen2Tokenizer does not exist or is not currently imported.",
             ),
         ),
         Signal(
-            r"size mismatch for |Missing key\(s\) in state_dict|Unexpected key\(s\) in state_dict|Error\(s\) in loading state_dict|unexpected weight|weights? (?:of the model )?(?:were|was) not initialized from[^\n]{0,60}checkpoint: \{|Following weights were not initialized|weight \S{1,120} does not exist|Cannot copy out of meta tensor"
-            r"|tensor '[^'\n]{1,100}' (?:not found|has wrong shape)|missing tensor|wrong number of tensors|check_tensor_dims|done_getting_tensors|shape mismatch[^\n]{0,60}(?:weight|param)|There is no module or parameter named|param(?:eter)? [^\n]{1,100} not (?:found|in params_dict)|Attempted to load weight [^\n]{1,120} into parameter",
+            r"size mismatch for |Missing key\(s\) in state_dict|Unexpected key\(s\) in state_dict"
+            r"|Error\(s\) in loading state_dict|unexpected weight"
+            r"|weights? (?:of the model )?(?:were"
+            r"|was) not initialized from[^\n]{0,60}checkpoint: \{"
+            r"|Following weights were not initialized|weight \S{1,120} does not exist"
+            r"|Cannot copy out of meta tensor"
+            r"|tensor '[^'\n]{1,100}' (?:not found|has wrong shape)|missing tensor"
+            r"|wrong number of tensors|check_tensor_dims|done_getting_tensors"
+            r"|shape mismatch[^\n]{0,60}(?:weight|param)|There is no module or parameter named"
+            r"|param(?:eter)? [^\n]{1,100} not (?:found|in params_dict)"
+            r"|Attempted to load weight [^\n]{1,120} into parameter",
             "the weights have other names or shapes than the code expects",
             (
                 "RuntimeError: Error(s) in loading state_dict for UNet2DConditionModel:",
                 "ValueError: There is no module or parameter named 'lm_head.qweight' in Qwen2ForCausalLM",
-                "llama_model_load: error loading model: check_tensor_dims: tensor 'blk.0.attn_q.weight' has wrong shape",
+                "llama_model_load: error loading model: check_tensor_dims: tensor "
+                "'blk.0.attn_q.weight' has wrong shape",
                 "RuntimeError: weight model.layers.0.self_attn.q_proj.weight does not exist",
             ),
             unless=r"Some weights of|\bWARN|\bINFO\b|newly initialized",
         ),
         Signal(
-            r"KeyError: ['\"](?:\w+\.){0,4}(?:layers|blocks|blk|h|encoder|decoder|model|transformer|language_model|visual|lm_head|down_blocks|up_blocks|vision_tower|experts)\.[\w.]{1,160}['\"]",
+            r"KeyError: ['\"](?:\w+\.){0,4}(?:layers|blocks|blk|h|encoder|decoder|model"
+            r"|transformer|language_model|visual|lm_head|down_blocks|up_blocks|vision_tower"
+            r"|experts)\.[\w.]{1,160}['\"]",
             "a weight's name is looked up and not there",
             ("KeyError: 'model.layers.0.self_attn.q_proj.weight'", "KeyError: 'layers.0.mlp.gate_up_proj.qweight'"),
             strength="likely",
         ),
         Signal(
-            r"unknown quantization (?:method|type)|quantization (?:method|type|format|config)[^\n]{0,80}(?:not supported|unsupported|unknown|does not match|invalid)|Cannot find the config file for (?:awq|gptq|\w+)|unsupported (?:quantization|quant|dtype|ggml type)|quantization_config[^\n]{0,60}not supported|invalid ggml type|unsupported (?:GGUF|gguf) (?:version|file)|GGUF[^\n]{0,40}not supported"
-            r"|Only 4-bit[^\n]{0,40}supported|QuantizationConfig not found|is quantized with \S{1,40} but|ValueError: Quantization method specified in the model config",
+            r"unknown quantization (?:method|type)|quantization (?:method|type|format"
+            r"|config)[^\n]{0,80}(?:not supported|unsupported|unknown|does not match|invalid)"
+            r"|Cannot find the config file for (?:awq|gptq|\w+)|unsupported (?:quantization|quant"
+            r"|dtype|ggml type)|quantization_config[^\n]{0,60}not supported|invalid ggml type"
+            r"|unsupported (?:GGUF|gguf) (?:version|file)|GGUF[^\n]{0,40}not supported"
+            r"|Only 4-bit[^\n]{0,40}supported|QuantizationConfig not found"
+            r"|is quantized with \S{1,40} but|ValueError: Quantization method specified in the "
+            r"model config",
             "the quantisation is not known here",
             (
                 "ValueError: Unknown quantization method: mxfp4. Must be one of ['awq', 'gptq']",
-                "ValueError: Quantization method specified in the model config (gptq) does not match the quantization method specified"
+                "ValueError: Quantization method specified in the model config (gptq) does not "
+                "match the quantization method specified"
                 " in the `quantization` argument (awq).",
                 "gguf_init_from_file: tensor 'x' has invalid ggml type 39",
             ),
             unless=r"current GPU|Minimum capability|\bINFO\b|\bWARN",
         ),
         Signal(
-            r"rope_scaling` must be a dictionary|rope_scaling|(?:Weights only load failed|WeightsUnpickler error|weights_only)|does not support (?:LoRA|multimodal|embedding|this model)|\w+Config' object has no attribute '\w+'|has no attribute '(?:hidden_size|num_attention_heads|num_hidden_layers|vocab_size|head_dim|max_position_embeddings|all_special_tokens_extended)'|cannot be loaded with this version"
-            r"|incompatible (?:model|checkpoint|tokenizer|engine) (?:version|format)|Serialization (?:Error|assertion)[^\n]{0,80}(?:version|magicTag|stdVersion)|Version tag does not match|engine (?:was )?built (?:with|by) (?:a )?different version|Unsupported model IR version|ONNX[^\n]{0,30}opset[^\n]{0,40}(?:not supported|unsupported|only)|Op type not registered|Unsupported operator",
+            r"rope_scaling` must be a dictionary|rope_scaling|(?:Weights only load failed"
+            r"|WeightsUnpickler error|weights_only)|does not support (?:LoRA|multimodal|embedding"
+            r"|this model)|\w+Config' object has no attribute '\w+'"
+            r"|has no attribute '(?:hidden_size|num_attention_heads|num_hidden_layers|vocab_size"
+            r"|head_dim|max_position_embeddings|all_special_tokens_extended)'"
+            r"|cannot be loaded with this version"
+            r"|incompatible (?:model|checkpoint|tokenizer|engine) (?:version|format)"
+            r"|Serialization (?:Error|assertion)[^\n]{0,80}(?:version|magicTag|stdVersion)"
+            r"|Version tag does not match|engine (?:was )?built (?:with"
+            r"|by) (?:a )?different version|Unsupported model IR version"
+            r"|ONNX[^\n]{0,30}opset[^\n]{0,40}(?:not supported|unsupported|only)"
+            r"|Op type not registered|Unsupported operator",
             "the model's settings or file format are of another version",
             (
-                "ValueError: `rope_scaling` must be a dictionary with two fields, `type` and `factor`, got {'factor': 8.0, 'rope_type':"
+                "ValueError: `rope_scaling` must be a dictionary with two fields, `type` and "
+                "`factor`, got {'factor': 8.0, 'rope_type':"
                 " 'llama3'}",
                 "AttributeError: 'Qwen3Config' object has no attribute 'rope_theta'",
-                "[TRT] [E] 1: [stdArchiveReader.cpp::StdArchiveReader::42] Error Code 1: Serialization (Serialization assertion"
+                "[TRT] [E] 1: [stdArchiveReader.cpp::StdArchiveReader::42] Error Code 1: "
+                "Serialization (Serialization assertion"
                 " stdVersionRead == serializationVersion failed.Version tag does not match.",
                 "_pickle.UnpicklingError: Weights only load failed. This file can still be loaded",
-                "onnxruntime.capi.onnxruntime_pybind11_state.Fail: [ONNXRuntimeError] : 1 : FAIL : Unsupported model IR version: 11,"
+                "onnxruntime.capi.onnxruntime_pybind11_state.Fail: [ONNXRuntimeError] : 1 : FAIL "
+                ": Unsupported model IR version: 11,"
                 " max supported IR version: 10",
             ),
             strength="likely",
-            unless=r"\bWARN|\bINFO\b|FutureWarning|UserWarning|`weights_only=False`[^\n]{0,40}default|rope_scaling=|'rope_scaling':",
+            unless=(
+                r"\bWARN|\bINFO\b|FutureWarning|UserWarning|`weights_only=False`[^\n]{0,40}default"
+                r"|rope_scaling=|'rope_scaling':"
+            ),
         ),
         Signal(
-            r"(?:Cannot import|cannot import|trust[_-]remote[_-]code)[^\n]{0,60}(?:modeling_|tokenization_)|No module named 'transformers_modules|Expected all tensors[^\n]{0,60}load|Could not (?:load|find) model \S{1,100} (?:with any of|in)|(?:ValueError|NotImplementedError): [^\n]{0,120}(?:model|architecture|tokenizer)[^\n]{0,60}not (?:yet )?(?:supported|implemented)",
+            r"(?:Cannot import|cannot import|trust[_-]remote[_-]code)[^\n]{0,60}(?:modeling_"
+            r"|tokenization_)|No module named 'transformers_modules"
+            r"|Expected all tensors[^\n]{0,60}load|Could not (?:load"
+            r"|find) model \S{1,100} (?:with any of|in)|(?:ValueError"
+            r"|NotImplementedError): [^\n]{0,120}(?:model|architecture"
+            r"|tokenizer)[^\n]{0,60}not (?:yet )?(?:supported|implemented)",
             "the software says in its own words that it cannot load the model",
             (
                 "ValueError: Could not load model foo/bar with any of the following classes: (<class 'X'>,).",
@@ -102,6 +161,22 @@ RULE = Rule(
             Tier.HINT,
             strength="likely",
             unless=r"trust_remote_code=True",
+        ),
+        Signal(
+            r"(?:not (?:yet )?(?:supported|implemented|recognized|compatible)|unsupported"
+            r"|incompatible)[^\n]{0,60}(?:model|architecture|tokenizer|quantiz|checkpoint|weights)"
+            r"|(?:model|architecture|tokenizer|quantiz\w*|checkpoint"
+            r"|weights)\b[^\n]{0,80}(?:not (?:yet )?(?:supported|implemented|recognized"
+            r"|compatible)|unsupported|incompatible)"
+            r"|(?:Rotary\w*|\w+Config|\w+ForCausalLM|\w+Attention|\w+Model)\.__init__\(\) got an unexpected keyword",
+            "an error that speaks of a model and says not supported",
+            (
+                "RuntimeError: this checkpoint format is not supported",
+                "TypeError: LlamaRotaryEmbedding.__init__() got an unexpected keyword argument 'rope_type'",
+            ),
+            Tier.LAST_RESORT,
+            strength="possible",
+            unless=r"\bWARN|\bINFO\b|GPU|device",
         ),
     ),
 )

@@ -9,12 +9,16 @@ RULE = Rule(
     because="native code crashed",
     advice=(
         "Set PYTHONFAULTHANDLER=1: the next crash prints the Python stack it came from.",
-        "Pin or change the native packages that were updated last (attention, quantisation, tokenizer, media libraries).",
+        "Pin or change the native packages that were updated last (attention, quantisation, "
+        "tokenizer, media libraries).",
     ),
     signals=(
         Signal(
-            r"Segmentation fault|\bSIGSEGV\b|segfault at|signal 11\b|signal: 11\b|\(exit ?code:? -11\)|exit ?code:? -11\b|died with <Signals\.SIGSEGV|Signal: Segmentation"
-            r"|code 139\b|exit (?:code|status):?\s+139|code=139",
+            r"Segmentation fault|\bSIGSEGV\b|segfault at|signal 11\b|signal: 11\b"
+            r"|\(exit ?code:? -11\)|exit ?code:? -11\b|died with <Signals\.SIGSEGV"
+            r"|Signal: Segmentation"
+            r"|terminated with signal (?:SIGSEGV|11\b)|return ?code[ =:]*-11\b"
+            r"|exit ?code[ =:]*-11\b|code 139\b|exit (?:code|status):?\s+139|code=139",
             "a segmentation fault",
             (
                 "Segmentation fault (core dumped)",
@@ -27,7 +31,9 @@ RULE = Rule(
             says="native code crashed with a segmentation fault (signal 11)",
         ),
         Signal(
-            r"(?:malloc|free|realloc|munmap_chunk|calloc)\(\): |malloc\(\)[^\n]{0,40}corrupt|corrupted (?:size|double-linked|unsorted)|double free or corruption|invalid pointer\b|stack smashing detected"
+            r"(?:malloc|free|realloc|munmap_chunk|calloc)\(\): |malloc\(\)[^\n]{0,40}corrupt"
+            r"|corrupted (?:size|double-linked|unsorted)|double free or corruption"
+            r"|invalid pointer\b|stack smashing detected"
             r"|heap corruption|malloc_consolidate|buffer overflow detected|invalid next size|chunk_main_arena",
             "the C library's heap check",
             (
@@ -42,7 +48,9 @@ RULE = Rule(
             says="native code damaged its own memory (the C library's heap check stopped it)",
         ),
         Signal(
-            r"signal(?:ed to shutdown with signal)? 4\b|Illegal instruction|\bSIGILL\b|ungültiger Maschinenbefehl|instruction illégale|instrucción ilegal|非法指令|code 132\b|exitcode:? -4\b|died with <Signals\.SIGILL",
+            r"signal(?:ed to shutdown with signal)? 4\b|Illegal instruction|\bSIGILL\b"
+            r"|ungültiger Maschinenbefehl|instruction illégale|instrucción ilegal|非法指令|code 132\b"
+            r"|exitcode:? -4\b|died with <Signals\.SIGILL",
             "an instruction that this CPU does not know",
             ("Illegal instruction (core dumped)", "Shard process was signaled to shutdown with signal 4 rank=0"),
             Tier.CRASH,
@@ -56,8 +64,9 @@ RULE = Rule(
             ),
         ),
         Signal(
-            r"Speicherzugriffsfehler|Erreur de segmentation|Violación de segmento|`core' generado|段错误|段錯誤|核心已转储|コアダンプ|セグメンテーション|Falha de segmentação|Errore di segmentazione|Ошибка сегмент\w+|Naruszenie ochrony pamięci"
-            r"|Speicherabzug geschrieben|imagem do núcleo gravada|core dump creato|стек памяти сброшен",
+            r"Speicherzugriffsfehler|Erreur de segmentation|Violación de segmento"
+            r"|段错误|段錯誤|セグメンテーション|Falha de segmentação|Errore di segmentazione"
+            r"|Ошибка сегмент\w+|Naruszenie ochrony pamięci",
             "a crash in other languages",
             (
                 "./run.sh: Zeile 3: 42 Speicherzugriffsfehler  (Speicherabzug geschrieben) python3 app.py",
@@ -67,8 +76,14 @@ RULE = Rule(
             strength="likely",
         ),
         Signal(
-            r"\bSIGABRT\b|Signal: Aborted|Fatal Python error: Aborted|Aborted \(core dumped\)|^(?:.{0,120} )?(?-i:Aborted)(?: +\S.{0,120})?$|code 134\b|exitcode:? -6\b|signal 6\b|^Abortado|^Abgebrochen|^Abandon\b|已放弃"
-            r"|Floating point exception|terminate called (?:after throwing|without an active)|pure virtual method called|Fatal Python error: (?!Segmentation|Aborted)|\(core dumped\)|unrecoverable (?:native )?error|SIGFPE|SIGTRAP|Trace/breakpoint trap",
+            r"\bSIGABRT\b|Signal: Aborted|Fatal Python error: Aborted|Aborted \(core dumped\)"
+            r"|^(?:.{0,120} )?(?-i:Aborted)(?: +\S.{0,120})?$|code 134\b|exitcode:? -6\b"
+            r"|signal 6\b|^Abortado|^Abgebrochen|^Abandon\b|已放弃"
+            r"|Floating point exception|terminate called (?:after throwing|without an active)"
+            r"|pure virtual method called|Fatal Python error: (?!Segmentation|Aborted)"
+            r"|\(core dumped\)|unrecoverable (?:native )?error|SIGFPE|SIGTRAP|Trace/breakpoint trap"
+            r"|`core' generado|核心已转储|コアダンプ|Speicherabzug geschrieben|imagem do núcleo gravada"
+            r"|core dump creato|стек памяти сброшен",
             "an abort: the reason stands before it, if anywhere",
             (
                 "Aborted (core dumped)",
@@ -77,12 +92,14 @@ RULE = Rule(
                 "Floating point exception (core dumped)",
             ),
             Tier.CRASH,
-            strength="likely",
+            strength="possible",
             unless=r"transaction|bad_alloc|request",
             says="native code aborted",
         ),
         Signal(
-            r"panicked at|SIGSEGV: segmentation violation|fatal error: unexpected signal|GGML_ASSERT|ggml_abort|\bcheck failed: |Check failed: |Internal error: Oops|INTERNAL ASSERT FAILED|LLVM ERROR",
+            r"panicked at|SIGSEGV: segmentation violation|fatal error: unexpected signal"
+            r"|GGML_ASSERT|ggml_abort|\bcheck failed: |Check failed: |Internal error: Oops"
+            r"|INTERNAL ASSERT FAILED|LLVM ERROR",
             "a failed check in native code",
             (
                 "GGML_ASSERT: ggml.c:3000: n_dims >= 1",

@@ -25,12 +25,15 @@ RULE = Rule(
             fault="model_config",
             retry="no",
             advice=(
-                "Give each rank a GPU of its own: check CUDA_VISIBLE_DEVICES and the number of processes against the cards.",
+                "Give each rank a GPU of its own: check CUDA_VISIBLE_DEVICES and the number of "
+                "processes against the cards.",
             ),
         ),
         Signal(
-            r"Watchdog caught collective operation timeout|collective operation timed out|Some NCCL operations have failed or timed out"
-            r"|Timed out waiting \d+ms for (?:recv|send)|HCCL[^\n]{0,60}tim(?:ed|e) ?out|NCCL communicator was aborted|EI0002|EI0006",
+            r"Watchdog caught collective operation timeout|collective operation timed out"
+            r"|Some NCCL operations have failed or timed out"
+            r"|Timed out waiting \d+ms for (?:recv|send)|HCCL[^\n]{0,60}tim(?:ed|e) ?out"
+            r"|NCCL communicator was aborted|EI0002|EI0006",
             "a collective did not end in time",
             (
                 "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=6, OpType=ALLREDUCE, NumelIn=1,"
@@ -42,40 +45,51 @@ RULE = Rule(
             says="a collective operation between the GPUs did not end in time[ ({operation})]",
         ),
         Signal(
-            r"NCCL error[^\n]{0,160}(?:unhandled (?:system|cuda) error|internal error|remote process exited|invalid (?:usage|argument)|error)"
-            r"|ncclSystemError|ncclInternalError|ncclRemoteError|ncclUnhandledCudaError|ncclInvalidUsage|ncclInvalidArgument"
+            r"NCCL error[^\n]{0,160}(?:unhandled (?:system|cuda) error|internal error"
+            r"|remote process exited|invalid (?:usage|argument)|error)"
+            r"|ncclSystemError|ncclInternalError|ncclRemoteError|ncclUnhandledCudaError"
+            r"|ncclInvalidUsage|ncclInvalidArgument"
             r"|NCCL failure|RCCL error|HCCL (?:function )?error",
             "the library refused or lost a call; what stands in the lines behind it may name why",
             (
-                "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1333,"
+                "torch.distributed.DistBackendError: NCCL error in: "
+                "../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1333,"
                 " unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.19.3",
                 "RuntimeError: NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
                 "RuntimeError: NCCL Error 1: unhandled cuda error",
             ),
             Tier.HINT,
-            strength="likely",
+            strength="possible",
         ),
         Signal(
-            r"NCCL WARN[^\n]{0,120}(?:Connection closed by remote peer|Call to (?:connect|ibv_\w+|recv|bind)[^\n]{0,60}(?:failed|returned)"
-            r"|No socket interface found|Bootstrap : no socket|Net.? IB : Got completion|Socket recv failed|unable to find|nvmlDevice|Timeout waiting)"
-            r"|connectFullMesh failed|Gloo connectFullMesh|\[\.\./third_party/gloo[^\n]{0,100}(?:Connection|connect|timed out|Timed out)",
+            r"NCCL WARN[^\n]{0,120}(?:Connection closed by remote peer|Call to (?:connect|ibv_\w+"
+            r"|recv|bind)[^\n]{0,60}(?:failed|returned)"
+            r"|No socket interface found|Bootstrap : no socket|Net.? IB : Got completion"
+            r"|Socket recv failed|unable to find|nvmlDevice|Timeout waiting)"
+            r"|connectFullMesh failed|Gloo connectFullMesh"
+            r"|\[\.\./third_party/gloo[^\n]{0,100}(?:Connection|connect|timed out|Timed out)",
             "a link between ranks failed",
             (
                 "NCCL WARN socketProgress: Connection closed by remote peer node2<51159>",
                 "NCCL WARN Bootstrap : no socket interface found",
-                "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
+                "RuntimeError: Gloo connectFullMesh failed with "
+                "[../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
             ),
             Tier.HINT,
             strength="likely",
         ),
         Signal(
-            r"DistBackendError|Timed out (?:after \d+ seconds )?waiting for clients|DistStoreError|DistNetworkError|The client socket has (?:timed out|failed)"
-            r"|barrier timed out|monitoredBarrier|Broken pipe[^\n]{0,40}TCPStore|Connection reset by peer[^\n]{0,60}TCPStore"
+            r"DistBackendError|Timed out (?:after \d+ seconds )?waiting for clients|DistStoreError"
+            r"|DistNetworkError|The client socket has (?:timed out|failed)"
+            r"|barrier timed out|monitoredBarrier|Broken pipe[^\n]{0,40}TCPStore"
+            r"|Connection reset by peer[^\n]{0,60}TCPStore"
             r"|failed to recv, got 0 bytes",
             "ranks did not find or lost each other; often a sign that another rank died",
             (
-                "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
-                "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to connect to"
+                "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for "
+                "clients. 1/2 clients joined.",
+                "torch.distributed.DistNetworkError: The client socket has timed out after "
+                "600000ms while trying to connect to"
                 " (10.0.0.1, 29500).",
             ),
             Tier.LAST_RESORT,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 SHORTEST = 3  # bytes; anything shorter is found nearly everywhere and spares nothing
+_WORD = 5  # letters: a shorter plain word stands in many lines
 GRAM = 4  # characters: a text that holds a needle holds all the needle's runs of this length
 _ESCAPED_CLASSES = "dDwWsSbBAZ"
 
@@ -39,10 +40,10 @@ class NeedleIndex:
                 place = self._by_gram.setdefault(_rarest(needle), []) if len(needle) >= GRAM else self._short
                 place.append((number, needle))
 
-    def worth(self, text: str) -> list[tuple[int, list[str]]]:
-        """Pattern numbers, in order, with those of their needles that the lower-case text may hold."""
+    def worth(self, grams: frozenset[str]) -> list[tuple[int, list[str]]]:
+        """Pattern numbers, in order, with those of their needles that a text of these grams may hold."""
         found: dict[int, list[str]] = {}
-        for gram in self._by_gram.keys() & grams_of(text):
+        for gram in self._by_gram.keys() & grams:
             for number, needle in self._by_gram[gram]:
                 found.setdefault(number, []).append(needle)
         for number, needle in self._short:
@@ -56,7 +57,9 @@ def _rarest(needle: str) -> str:
 
 
 # Letters of log text by rough share, in percent; what is not here is rarer.
-_COMMON = dict(zip(" eatoinrslcdmpuf_.g/0", (14, 9, 7, 7, 6, 6, 6, 6, 5, 4, 4, 3, 3, 3, 3, 2, 2, 2, 2, 2, 2), strict=True))
+_COMMON = dict(
+    zip(" eatoinrslcdmpuf_.g/0", (14, 9, 7, 7, 6, 6, 6, 6, 5, 4, 4, 3, 3, 3, 3, 2, 2, 2, 2, 2, 2), strict=True)
+)
 
 
 def _alternatives(pattern: str, at: int) -> tuple[tuple[str, ...], int]:
@@ -72,7 +75,7 @@ def _alternatives(pattern: str, at: int) -> tuple[tuple[str, ...], int]:
 
 
 def _sequence(pattern: str, at: int) -> tuple[tuple[str, ...], int]:
-    """The best needles of one alternative: the set whose shortest member is longest."""
+    """The best needles of one alternative: the set whose least worthy member is worthiest."""
     sets: list[tuple[str, ...]] = []
     run = ""
     while at < len(pattern) and pattern[at] not in "|)":
@@ -86,7 +89,26 @@ def _sequence(pattern: str, at: int) -> tuple[tuple[str, ...], int]:
         if group and not optional:
             sets.append(group)
     sets.append((run,))
-    return max((one for one in sets if one and all(one)), key=lambda one: min(map(len, one)), default=()), at
+    return max((one for one in sets if one and all(one)), key=lambda one: min(map(_worth, one)), default=()), at
+
+
+def _worth(needle: str) -> float:
+    """How much a needle spares: rare characters more than common ones, a word of every log next to nothing."""
+    if len(needle.encode()) < SHORTEST:
+        return 0.0
+    if needle.strip(" :.,").isalpha() and needle.isascii() and len(needle) < _WORD:
+        return 1.0
+    if needle.strip(" :.,").lower() in _EVERYWHERE:
+        return 2.0
+    return sum(1.0 if char.lower() in _COMMON else 1.8 for char in needle)
+
+
+_WORDS = (
+    "available code config configuration could disk error exception exit exited failed file host image input job killed"
+    " load memory model open path process prompt request returned server service shared signal size status success"
+    " supported system task timeout token unknown value valueerror version worker backend runner attempt"
+)
+_EVERYWHERE = frozenset(_WORDS.split()) | {"failed to", "not found", "unable to", "no such file", "is not"}
 
 
 def _item(pattern: str, at: int) -> tuple[str, tuple[str, ...], int]:

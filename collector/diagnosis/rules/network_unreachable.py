@@ -10,7 +10,9 @@ RULE = Rule(
     details=(
         Detail(
             "host",
-            r"host='?([\w.-]{3,100})|failed to resolve '([^']{3,100})'|could not resolve host:? '?([\w.-]{3,100})|connect to '?https?://([\w.-]{3,100})|lookup ([\w.-]{3,100})",
+            r"host='?([\w.-]{3,100})|failed to resolve '([^']{3,100})'"
+            r"|could not resolve host:? '?([\w.-]{3,100})|connect to '?https?://([\w.-]{3,100})"
+            r"|lookup ([\w.-]{3,100})",
         ),
     ),
     advice=(
@@ -20,12 +22,18 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"Failed to resolve|Temporary failure in name resolution|Name or service not known|nodename nor servname|getaddrinfo failed|NameResolutionError|Could(?: not|n't) resolve host|Name does not resolve|No address associated with hostname"
-            r"|Temporary failure resolving|server misbehaving|dial tcp: lookup|no such host|getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|failed to lookup address information|dns error|EAI_AGAIN|Unable to resolve host|Could not contact DNS servers|NXDOMAIN|unable to look up",
+            r"Failed to resolve|Temporary failure in name resolution|Name or service not known"
+            r"|nodename nor servname|getaddrinfo failed|NameResolutionError|Could(?: not"
+            r"|n't) resolve host|Name does not resolve|No address associated with hostname"
+            r"|Temporary failure resolving|server misbehaving|dial tcp: lookup|no such host"
+            r"|getaddrinfo (?:ENOTFOUND|EAI_AGAIN)|failed to lookup address information|dns error"
+            r"|EAI_AGAIN|Unable to resolve host|Could not contact DNS servers|NXDOMAIN"
+            r"|unable to look up",
             "a name has no address",
             (
                 "socket.gaierror: [Errno -3] Temporary failure in name resolution",
-                "urllib3.exceptions.NameResolutionError: Failed to resolve 'huggingface.co' ([Errno -2] Name or service not known)",
+                "urllib3.exceptions.NameResolutionError: Failed to resolve 'huggingface.co' "
+                "([Errno -2] Name or service not known)",
                 "curl: (6) Could not resolve host: huggingface.co",
                 "dial tcp: lookup registry-1.docker.io on 10.0.0.2:53: no such host",
                 "error sending request: dns error: failed to lookup address information: Try again",
@@ -34,7 +42,8 @@ RULE = Rule(
             unless=r"\bHOSTNAME\b|hostname: Name|cannot set (?:up )?hostname|Failed to pull|ErrImagePull|sudo: unable",
         ),
         Signal(
-            r"Network is unreachable|Errno 101\b|ENETUNREACH|No route to host|Errno 113\b|EHOSTUNREACH|os error 101|os error 113|Network is down|Host is unreachable",
+            r"Network is unreachable|Errno 101\b|ENETUNREACH|No route to host|Errno 113\b"
+            r"|EHOSTUNREACH|os error 101|os error 113|Network is down|Host is unreachable",
             "there is no route",
             (
                 "OSError: [Errno 101] Network is unreachable",
@@ -43,9 +52,15 @@ RULE = Rule(
             unless=r"RAS|NCCL|127\.0\.0\.1",
         ),
         Signal(
-            r"name oder (?:der )?Dienst (?:ist )?nicht bekannt|Temporärer Fehler bei der Namensauflösung|nom ou service inconnu|[ÉE]chec temporaire dans la résolution|nombre o servicio desconocido|Fallo temporal en la resolución|未知的名称或服务|域名解析(?:暂时失败|出现暂时性错误)"
-            r"|名前(?:解決に(?:一時的に)?失敗|またはサービスが不明)|nome ou serviço desconhecido|Falha temporária na resolução|Netzwerk ist nicht erreichbar|réseau n'est pas accessible|la red es inaccesible|网络不可达|网络连接失败|ネットワークに届きません"
-            r"|rede está fora de alcance|Временный сбой в разрешении|Имя или служба не известны|Rete non raggiungibile|名称解析失败",
+            r"name oder (?:der )?Dienst (?:ist )?nicht bekannt"
+            r"|Temporärer Fehler bei der Namensauflösung|nom ou service inconnu"
+            r"|[ÉE]chec temporaire dans la résolution|nombre o servicio desconocido"
+            r"|Fallo temporal en la resolución|未知的名称或服务|域名解析(?:暂时失败|出现暂时性错误)"
+            r"|名前(?:解決に(?:一時的に)?失敗|またはサービスが不明)|nome ou serviço desconhecido"
+            r"|Falha temporária na resolução|Netzwerk ist nicht erreichbar"
+            r"|réseau n'est pas accessible|la red es inaccesible|网络不可达|网络连接失败|ネットワークに届きません"
+            r"|rede está fora de alcance|Временный сбой в разрешении|Имя или служба не известны"
+            r"|Rete non raggiungibile|名称解析失败",
             "the same in other languages",
             (
                 "socket.gaierror: [Errno -3] Temporärer Fehler bei der Namensauflösung",
@@ -54,29 +69,48 @@ RULE = Rule(
             ),
         ),
         Signal(
-            r"Max retries exceeded with url|NewConnectionError|ConnectTimeoutError|Failed to establish a new connection|Cannot connect to host|ClientConnectorError|ClientConnectorDNSError|httpx\.ConnectError|httpcore\.ConnectError|error trying to connect|SSLError|CERTIFICATE_VERIFY_FAILED|SSLEOFError"
-            r"|ProxyError|Tunnel connection failed|Connection timed out|Errno 110\b|ConnectionResetError|Connection reset by peer|RemoteDisconnected|Connection aborted|EndpointConnectionError|Could not connect to the endpoint URL",
+            r"Max retries exceeded with url|NewConnectionError|ConnectTimeoutError"
+            r"|Failed to establish a new connection|Cannot connect to host|ClientConnectorError"
+            r"|ClientConnectorDNSError|httpx\.ConnectError|httpcore\.ConnectError"
+            r"|error trying to connect|SSLError|CERTIFICATE_VERIFY_FAILED|SSLEOFError"
+            r"|ProxyError|Tunnel connection failed|Connection timed out|Errno 110\b"
+            r"|ConnectionResetError|Connection reset by peer|RemoteDisconnected|Connection aborted"
+            r"|EndpointConnectionError|Could not connect to the endpoint URL",
             "a connection to an outside service cannot be made",
             (
-                "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded"
-                " with url: /api/models/x (Caused by NewConnectionError('Failed to establish a new connection: [Errno 111] Connection"
+                "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', "
+                "port=443): Max retries exceeded"
+                " with url: /api/models/x (Caused by NewConnectionError('Failed to establish a "
+                "new connection: [Errno 111] Connection"
                 " refused'))",
                 "aiohttp.client_exceptions.ClientConnectorError: Cannot connect to host example.org:443 ssl:default",
-                "requests.exceptions.SSLError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded with url: /x"
+                "requests.exceptions.SSLError: HTTPSConnectionPool(host='huggingface.co', "
+                "port=443): Max retries exceeded with url: /x"
                 " (Caused by SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED]')))",
             ),
             Tier.HINT,
             strength="likely",
-            unless=r"127\.0\.0\.1|localhost|0\.0\.0\.0|\[::1\]|host\.docker\.internal|RAS|NCCL|429|TCPStore|Read timed out|ResponseError\('too many 50|closing transport|job-(?:take|done)|Error while getting job|\.s3[.-]|s3\.amazonaws",
+            unless=(
+                r"127\.0\.0\.1|localhost|0\.0\.0\.0|\[::1\]|host\.docker\.internal|RAS|NCCL|429"
+                r"|TCPStore|Read timed out|ResponseError\('too many 50|closing transport|job-(?:take"
+                r"|done)|Error while getting job|\.s3[.-]|s3\.amazonaws"
+            ),
             unless_near=r"putobject|upload_file|upload_fileobj",
         ),
         Signal(
-            r"We couldn't connect to 'https|Please check your connection and try again|check(?:out)? your internet connection|Connection error, and we cannot find the requested files|An error happened while trying to locate the file(?:s)? on the Hub|There was a problem when trying to (?:load|write|connect)"
-            r"|(?:no|without) internet (?:connection|access)|unable to (?:connect|reach) (?:to )?(?:the )?(?:hub|internet|huggingface)",
+            r"We couldn't connect to 'https|Please check your connection and try again"
+            r"|check(?:out)? your internet connection"
+            r"|Connection error, and we cannot find the requested files"
+            r"|An error happened while trying to locate the file(?:s)? on the Hub"
+            r"|There was a problem when trying to (?:load|write|connect)"
+            r"|(?:no|without) internet (?:connection|access)|unable to (?:connect"
+            r"|reach) (?:to )?(?:the )?(?:hub|internet|huggingface)",
             "the hub client gives up on the network; why stands before it, if anywhere",
             (
-                "OSError: We couldn't connect to 'https://huggingface.co' to load this file, couldn't find it in the cached files",
-                "huggingface_hub.utils._errors.LocalEntryNotFoundError: An error happened while trying to locate the file on the Hub"
+                "OSError: We couldn't connect to 'https://huggingface.co' to load this file, "
+                "couldn't find it in the cached files",
+                "huggingface_hub.utils._errors.LocalEntryNotFoundError: An error happened while "
+                "trying to locate the file on the Hub"
                 " and we cannot find the requested files in the local cache.",
             ),
             Tier.HINT,

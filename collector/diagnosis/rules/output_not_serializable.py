@@ -10,7 +10,9 @@ RULE = Rule(
     details=(
         Detail(
             "type",
-            r"object of type '?([\w.]{1,60})'? is not|can(?:not|'t) (?:serialize|pickle|encode)[^\n]{0,20}'?([\w.]{2,60})'? object|Type is not JSON serializable: ([\w.]{1,60})",
+            r"object of type '?([\w.]{1,60})'? is not|can(?:not|'t) (?:serialize|pickle"
+            r"|encode)[^\n]{0,20}'?([\w.]{2,60})'? object"
+            r"|Type is not JSON serializable: ([\w.]{1,60})",
         ),
     ),
     advice=(
@@ -19,13 +21,20 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"object of type '?[\w.]+'? is not (?:JSON )?serializable|not JSON[- ]serializable|Type is not JSON serializable|Out of range float values are not JSON compliant|Unable to serialize unknown type|PydanticSerializationError|keys must be str, int, float, bool or None|Circular reference detected|is not msgpack serializable|can not serialize '[\w.]+' object"
-            r"|Do not know how to serialize|JSON serialization (?:failed|error)|json: unsupported (?:type|value)|(?:bytes|ndarray|Tensor|datetime) is not (?:JSON )?serializable|surrogates not allowed",
+            r"object of type '?[\w.]+'? is not (?:JSON )?serializable|not JSON[- ]serializable"
+            r"|Type is not JSON serializable|Out of range float values are not JSON compliant"
+            r"|Unable to serialize unknown type|PydanticSerializationError"
+            r"|keys must be str, int, float, bool or None|Circular reference detected"
+            r"|is not msgpack serializable|can not serialize '[\w.]+' object"
+            r"|vars\(\) argument must have __dict__ attribute|Do not know how to serialize"
+            r"|JSON serialization (?:failed|error)|json: unsupported (?:type|value)|(?:bytes"
+            r"|ndarray|Tensor|datetime) is not (?:JSON )?serializable|surrogates not allowed",
             "the encoder's own message",
             (
                 "TypeError: Object of type IntermediateValue is not JSON serializable",
                 "ValueError: Out of range float values are not JSON compliant",
-                "pydantic_core._pydantic_core.PydanticSerializationError: Unable to serialize unknown type: <class 'numpy.ndarray'>",
+                "pydantic_core._pydantic_core.PydanticSerializationError: Unable to serialize "
+                "unknown type: <class 'numpy.ndarray'>",
                 "TypeError: Type is not JSON serializable: numpy.float32",
             ),
         ),
@@ -38,7 +47,9 @@ RULE = Rule(
             unless=r"\b[45]\d\d\b|onnect|imeout|SSL|reset",
         ),
         Signal(
-            r"(?:can't|cannot) pickle|Can't pickle|cannot be (?:pickled|serialized|encoded)|Could not serialize|Failed to serialize|failed to encode (?:the )?(?:output|result|response)|SerializationError",
+            r"(?:can't|cannot) pickle|Can't pickle|cannot be (?:pickled|serialized|encoded)"
+            r"|Could not serialize|Failed to serialize|failed to encode (?:the )?(?:output|result"
+            r"|response)|SerializationError",
             "an object cannot be handed over",
             ("TypeError: cannot pickle '_thread.lock' object", "TypeError: cannot pickle 'generator' object"),
             Tier.HINT,

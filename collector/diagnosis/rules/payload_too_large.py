@@ -13,12 +13,22 @@ RULE = Rule(
     ),
     advice=(
         "Upload large results to object storage and return their address.",
-        "Stream the result in parts, lower its size (compression, resolution), or raise the limit on both sides where it is yours.",
+        "Stream the result in parts, lower its size (compression, resolution), or raise the "
+        "limit on both sides where it is yours.",
     ),
     signals=(
         Signal(
-            r"(?:Received|Sent) message larger than max|\b413\b[^\n]{0,40}(?:Payload|Request Entity|Content|Too Large|Client Error)|(?:Payload|Request Entity|Content|Body|message|Entity) too large|PayloadTooLarge|RequestEntityTooLarge|message too (?:big|long)|exceeds? (?:the )?(?:max(?:imum)?|allowed) (?:payload|body|request|message|response|frame|upload|content)[ -]?(?:size|length)"
-            r"|(?:body|payload|request|response|message|frame|output|result|upload|content)(?: size)?[^\n]{0,60}exceed(?:s|ed)?[^\n]{0,40}(?:limit|max|size|bytes|MB)|LineTooLong|Got more than \d+ bytes|Chunk too big|ClientPayloadTooLarge|1009 \(message too big\)|over size limit|EntityTooLarge|Maximum request size|file is too large|File too large|request body too large|too large for (?:the )?(?:queue|response|request)",
+            r"(?:Received|Sent) message larger than max|\b413\b[^\n]{0,40}(?:Payload"
+            r"|Request Entity|Content|Too Large|Client Error)|(?:Payload|Request Entity|Content"
+            r"|Body|message|Entity) too large|PayloadTooLarge|RequestEntityTooLarge"
+            r"|message too (?:big|long)|exceeds? (?:the )?(?:max(?:imum)?|allowed) (?:payload|body"
+            r"|request|message|response|frame|upload|content)[ -]?(?:size|length)"
+            r"|(?:body|payload|request|response|message|frame|output|result|upload"
+            r"|content)(?: size)?[^\n]{0,60}exceed(?:s|ed)?[^\n]{0,40}(?:limit|max|size|bytes|MB)"
+            r"|LineTooLong|Got more than \d+ bytes|Chunk too big|ClientPayloadTooLarge"
+            r"|1009 \(message too big\)|over size limit|EntityTooLarge|Maximum request size"
+            r"|file is too large|File too large|request body too large"
+            r"|too large for (?:the )?(?:queue|response|request)",
             "a size limit refuses it",
             (
                 'details = "Received message larger than max (52383837 vs. 4194304)"',
@@ -42,7 +52,9 @@ RULE = Rule(
             says="the platform refused the result, whose size is the usual reason",
         ),
         Signal(
-            r"string (?:is )?too (?:long|large) to|(?:result|output|response|return)[^\n]{0,40}(?:is )?too (?:large|big)|maximum (?:payload|response|request) size",
+            r"string (?:is )?too (?:long|large) to|(?:result|output|response"
+            r"|return)[^\n]{0,40}(?:is )?too (?:large|big)|maximum (?:payload|response"
+            r"|request) size",
             "the program says so",
             ("ValueError: output is too large to return (24 MB)",),
             Tier.HINT,

@@ -14,7 +14,8 @@ RULE = Rule(
         ),
         Detail(
             "call",
-            r"(job-take|job-done|job-stream|ping|Failed to return job results|Error while getting job|Error Getting Worker)",
+            r"(job-take|job-done|job-stream|ping|Failed to return job results"
+            r"|Error while getting job|Error Getting Worker)",
         ),
     ),
     advice=(
@@ -23,7 +24,10 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"Error (?:while )?getting (?:job|worker)|failed to (?:get|take|fetch|acquire) (?:a )?job\b|Failed to get job|job-take[^\n]{0,120}(?:\b[45]\d\d\b|error|Error|failed|timed out)|Job has missing field|Timeout(?:Error)? while (?:getting|fetching) job",
+            r"Error (?:while )?getting (?:job|worker)|failed to (?:get|take|fetch"
+            r"|acquire) (?:a )?job\b|Failed to get job|job-take[^\n]{0,120}(?:\b[45]\d\d\b|error"
+            r"|Error|failed|timed out)|Job has missing field|Timeout(?:Error)? while (?:getting"
+            r"|fetching) job",
             "taking a job failed",
             (
                 "ERROR  | Error while getting job: Timeout context manager should be used inside a task",
@@ -33,7 +37,12 @@ RULE = Rule(
             strength="likely",
         ),
         Signal(
-            r"Failed to return job results?|Error while returning job result[^\n]{0,120}(?:\b[45]\d\d\b|onnect|imeout|SSL|reset|disconnect)|job-done[^\n]{0,160}(?:\b[45]\d\d\b|error|timed out|refused)|job-stream[^\n]{0,160}(?:\b[45]\d\d\b|error)|failed to (?:send|post|report|return|deliver) (?:the )?(?:job )?(?:result|output|progress|status)|Error while (?:sending|posting|returning) (?:the )?(?:result|progress)",
+            r"Failed to return job results?|Error while returning job "
+            r"result[^\n]{0,120}(?:\b[45]\d\d\b|onnect|imeout|SSL|reset|disconnect)"
+            r"|job-done[^\n]{0,160}(?:\b[45]\d\d\b|error|timed out|refused)"
+            r"|job-stream[^\n]{0,160}(?:\b[45]\d\d\b|error)|failed to (?:send|post|report|return"
+            r"|deliver) (?:the )?(?:job )?(?:result|output|progress|status)|Error while (?:sending"
+            r"|posting|returning) (?:the )?(?:result|progress)",
             "handing the result in failed",
             (
                 "ERROR  | job-1 | Failed to return job results. | 502, message='Bad Gateway'",
@@ -43,18 +52,24 @@ RULE = Rule(
             unless=r"serializable|\b413\b|\b400\b|JSON",
         ),
         Signal(
-            r"ping (?:Request )?Error|heartbeat (?:failed|error|request failed)|failed to (?:send )?(?:ping|heartbeat)|Ping error",
+            r"ping (?:Request )?Error|heartbeat (?:failed|error|request failed)"
+            r"|failed to (?:send )?(?:ping|heartbeat)|Ping error",
             "a heartbeat to the platform failed; the job may go on",
             ("ERROR  | Ping Request Error: HTTPSConnectionPool(host='api.runpod.ai', port=443): Read timed out.",),
             Tier.HINT,
             strength="possible",
         ),
         Signal(
-            r"\b5\d\d Server Error[^\n]{0,80}runpod\.(?:ai|io)|(?:api|rest)\.runpod\.(?:ai|io)[^\n]{0,160}(?:\b(?:401|403|404|429|5\d\d)\b|refused|timed out|Max retries|reset|SSL)|runpod\.error\.\w+|(?:QueryError|AuthenticationError): [^\n]{0,80}(?:Unauthorized|runpod)|Unauthorized request, please check your API key",
+            r"\b5\d\d Server Error[^\n]{0,80}runpod\.(?:ai|io)|(?:api|rest)\.runpod\.(?:ai"
+            r"|io)[^\n]{0,160}(?:\b(?:401|403|404|429|5\d\d)\b|refused|timed out|Max retries|reset"
+            r"|SSL)|runpod\.error\.\w+|(?:QueryError"
+            r"|AuthenticationError): [^\n]{0,80}(?:Unauthorized|runpod)"
+            r"|Unauthorized request, please check your API key",
             "the platform's API refused or did not answer",
             (
                 "runpod.error.AuthenticationError: Unauthorized request, please check your API key.",
-                "requests.exceptions.HTTPError: 502 Server Error: Bad Gateway for url: https://api.runpod.ai/v2/x/status/1",
+                "requests.exceptions.HTTPError: 502 Server Error: Bad Gateway for url: "
+                "https://api.runpod.ai/v2/x/status/1",
             ),
             strength="likely",
             unless=r"\bINFO\b|not enough free GPUs|no longer any instances",

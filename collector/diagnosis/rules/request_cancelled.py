@@ -13,8 +13,15 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"Cannot write to closing transport|client (?:has )?(?:disconnected|closed|aborted|left|went away)|ClientDisconnect(?:ed)?\b|Client disconnected|disconnected (?:client|before response)|request (?:was )?(?:aborted|cancelled|canceled) by (?:the )?(?:client|user|caller)|(?:cancelled|canceled|aborted|interrupted) by (?:the )?(?:user|client|caller|operator)|499 Client Closed|context canceled|StatusCode\.CANCELLED"
-            r"|Job (?:was )?(?:cancelled|canceled)|job cancel(?:led|lation)|InterruptProcessingException|Processing interrupted|scancel|CANCELLED (?:AT|by)(?![^\n]{0,60}TIME LIMIT)",
+            r"Cannot write to closing transport|client (?:has )?(?:disconnected|closed|aborted"
+            r"|left|went away)|ClientDisconnect(?:ed)?\b|Client disconnected"
+            r"|disconnected (?:client|before response)|request (?:was )?(?:aborted|cancelled"
+            r"|canceled) by (?:the )?(?:client|user|caller)|(?:cancelled|canceled|aborted"
+            r"|interrupted) by (?:the )?(?:user|client|caller|operator)|499 Client Closed"
+            r"|context canceled|StatusCode\.CANCELLED"
+            r"|Job (?:was )?(?:cancelled|canceled)|job cancel(?:led|lation)"
+            r"|InterruptProcessingException|Processing interrupted|scancel|CANCELLED (?:AT"
+            r"|by)(?![^\n]{0,60}TIME LIMIT)",
             "the other side left",
             (
                 "aiohttp.client_exceptions.ClientConnectionResetError: Cannot write to closing transport",
@@ -35,7 +42,8 @@ RULE = Rule(
             near=r"disconnect|receive|streaming|starlette|uvicorn",
         ),
         Signal(
-            r"^(?:.{0,20}\s)?KeyboardInterrupt\b|received signal 2\b|\bSIGINT\b|signal 2\b|Interrupted by (?:user|signal)",
+            r"^(?:.{0,20}\s)?KeyboardInterrupt\b|received signal 2\b|\bSIGINT\b|signal 2\b"
+            r"|Interrupted by (?:user|signal)",
             "an interrupt from the keyboard or by signal 2",
             ("KeyboardInterrupt", "Received SIGINT, shutting down"),
             Tier.LAST_RESORT,
@@ -44,7 +52,8 @@ RULE = Rule(
             says="the program was interrupted (signal 2)",
         ),
         Signal(
-            r"Aborted request |Abort(?:ed|ing) request|abort_request|Finished request [^\n]{0,40}abort|finish(?:ed)?_reason[^\n]{0,6}abort",
+            r"Aborted request |Abort(?:ed|ing) request|abort_request"
+            r"|Finished request [^\n]{0,40}abort|finish(?:ed)?_reason[^\n]{0,6}abort",
             "the engine dropped a request that nobody waited for any more",
             ("INFO 11-01 async_llm_engine.py:134] Aborted request chat-8bde1dd5.",),
             Tier.CRASH,

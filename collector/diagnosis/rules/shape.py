@@ -33,8 +33,8 @@ NEAR_LINES = 40
 class Signal:
     """One text that tells a cause.
 
-    `pattern` is searched in one line, letter case aside; one with an alternative that begins with `^` is searched in the
-    message alone, behind timestamps and process names. `unless` is a counter-signal in the same line, `near` and
+    `pattern` is searched in one line, letter case aside; one with an alternative that begins with `^` is searched in
+    the message alone, behind timestamps and process names. `unless` is a counter-signal in the same line, `near` and
     `unless_near` are looked for in the lines around. `says` is a clause for after "because" (see `fill`).
     """
 
@@ -48,6 +48,7 @@ class Signal:
     unless_near: str | None = None
     phases: tuple[CluePhase, ...] = ()  # empty: any phase, known or not
     not_phases: tuple[CluePhase, ...] = ()
+    errors_only: bool = False  # only in an exception's or error's own line, and not in a plain programming error
     lead: str | None = None  # a line just before that opens the same message, and is the better one to show
     says: str = ""
     fault: Fault | None = None

@@ -14,25 +14,37 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"insufficient shared memory \(shm\)|out of shared memory|It is possible that dataloader's workers are out of shared memory|No space left[^\n]{0,80}/dev/shm"
-            r"|/dev/shm[^\n]{0,200}(?:No space left|too small|is full|insufficient|Errno 28|Cannot allocate|not enough)|creating shared memory segment[^\n]{0,20}/dev/shm"
-            r"|unable to (?:mmap|open|allocate|create) [^\n]{0,80}(?:shared memory|/dev/shm|torch_\d+)[^\n]{0,80}(?:No space|Cannot allocate|insufficient)"
-            r"|Failed to (?:allocate|create|increase) [^\n]{0,40}shared memory[^\n]{0,60}|unable to write to file </torch_|shm_?(?:size|open)[^\n]{0,60}(?:No space|too small|insufficient)"
-            r"|The object store (?:is|uses)[^\n]{0,40}/tmp instead of /dev/shm|cannot allocate[^\n]{0,40}shared memory|posix_fallocate[^\n]{0,60}(?:shm|shared memory)",
+            r"insufficient shared memory \(shm\)|out of shared memory"
+            r"|It is possible that dataloader's workers are out of shared memory"
+            r"|No space left[^\n]{0,80}/dev/shm"
+            r"|/dev/shm[^\n]{0,200}(?:No space left|too small|is full|insufficient|Errno 28"
+            r"|Cannot allocate|not enough)|creating shared memory segment[^\n]{0,20}/dev/shm"
+            r"|unable to (?:mmap|open|allocate|create) [^\n]{0,80}(?:shared memory|/dev/shm"
+            r"|torch_\d+)[^\n]{0,80}(?:No space|Cannot allocate|insufficient)"
+            r"|Failed to (?:allocate|create|increase) [^\n]{0,40}shared memory[^\n]{0,60}"
+            r"|unable to write to file </torch_|shm_?(?:size|open)[^\n]{0,60}(?:No space|too small"
+            r"|insufficient)"
+            r"|The object store (?:is|uses)[^\n]{0,40}/tmp instead of /dev/shm"
+            r"|cannot allocate[^\n]{0,40}shared memory|posix_fallocate[^\n]{0,60}(?:shm"
+            r"|shared memory)",
             "the message names shared memory",
             (
-                "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
+                "ERROR: Unexpected bus error encountered in worker. This might be caused by "
+                "insufficient shared memory (shm).",
                 "Error while creating shared memory segment /dev/shm/nccl-EoOvZr (size 7340384)",
                 "RuntimeError: unable to write to file </torch_123_456_0>: No space left on device (28)",
                 "OSError: [Errno 28] No space left on device: '/dev/shm/psm_1234'",
-                'Failed to initialize Python stub: Failed to increase the shared memory pool size for key "triton" due to lack of'
+                "Failed to initialize Python stub: Failed to increase the shared memory pool "
+                'size for key "triton" due to lack of'
                 " memory",
             ),
             Tier.RESOURCE,
             unless=r"out of shared memory[^\n]{0,40}(?:Required|Hardware limit)|\bINFO\b",
         ),
         Signal(
-            r"killed by signal:? (?:Bus error|7|SIGBUS)|(?-i:Bus error)(?: \(core dumped\))?|\bSIGBUS\b|Bus-Zugriffsfehler|erreur de bus|error en el bus|总线错误|バスエラー|died with <Signals\.SIGBUS",
+            r"killed by signal:? (?:Bus error|7|SIGBUS)|(?-i:Bus error)(?: \(core dumped\))?"
+            r"|\bSIGBUS\b|Bus-Zugriffsfehler|erreur de bus|error en el bus|总线错误|バスエラー"
+            r"|died with <Signals\.SIGBUS",
             "a bus error is what a write to a full /dev/shm ends in",
             ("RuntimeError: DataLoader worker (pid 41) is killed by signal: Bus error.", "Bus error (core dumped)"),
             strength="likely",

@@ -12,7 +12,8 @@ RULE = Rule(
     details=(
         Detail(
             "address",
-            r"((?:https?|wss?)://(?:127\.0\.0\.1|localhost|0\.0\.0\.0)(?::\d{2,5})?)|((?:127\.0\.0\.1|localhost|0\.0\.0\.0):\d{2,5})",
+            r"((?:https?|wss?)://(?:127\.0\.0\.1|localhost|0\.0\.0\.0)(?::\d{2,5})?)"
+            r"|((?:127\.0\.0\.1|localhost|0\.0\.0\.0):\d{2,5})",
         ),
         Detail("name", r"Self-Start (\S{1,40}) on port"),
     ),
@@ -24,13 +25,18 @@ RULE = Rule(
         Signal(
             r"(?:"
             + _LOCAL
-            + r")[^\n]{0,240}(?:connection refused|Errno 111|Max retries exceeded|Failed to establish|actively refused|Cannot connect|Connect call failed|积极拒绝|拒绝连接|Verbindungsaufbau abgelehnt|connexion refusée|conexión (?:rehusada|rechazada)|接続を拒否|conexão recusada)"
-            r"|(?:connection refused|Connect call failed|Cannot connect to host|Failed to connect to|failed to connect|connect ECONNREFUSED|Could not connect to|couldn't connect to|Unable to connect to)[^\n]{0,120}"
-            + _LOCAL,
+            + r")[^\n]{0,240}(?:connection refused|Errno 111|Max retries exceeded|Failed to establish|actively refused"
+            r"|Cannot connect|Connect call failed|积极拒绝|拒绝连接|Verbindungsaufbau abgelehnt|connexion refusée"
+            r"|conexión (?:rehusada|rechazada)|接続を拒否|conexão recusada)"
+            r"|(?:connection refused|Connect call failed|Cannot connect to host"
+            r"|Failed to connect to|failed to connect|connect ECONNREFUSED|Could not connect to"
+            r"|couldn't connect to|Unable to connect to)[^\n]{0,120}" + _LOCAL,
             "a connection to this very machine is refused",
             (
-                "requests.exceptions.ConnectionError: HTTPConnectionPool(host='127.0.0.1', port=8188): Max retries exceeded with url:"
-                " /prompt (Caused by NewConnectionError('Failed to establish a new connection: [Errno 111] Connection refused'))",
+                "requests.exceptions.ConnectionError: HTTPConnectionPool(host='127.0.0.1', "
+                "port=8188): Max retries exceeded with url:"
+                " /prompt (Caused by NewConnectionError('Failed to establish a new connection: "
+                "[Errno 111] Connection refused'))",
                 "Failed to connect to server at http://127.0.0.1:8188 after multiple attempts.",
                 "aiohttp.client_exceptions.ClientConnectorError: Cannot connect to host 127.0.0.1:8000 ssl:default",
                 "ConnectionRefusedError: [Errno 111] Connect call failed ('127.0.0.1', 3000)",
@@ -40,8 +46,16 @@ RULE = Rule(
             strength="certain",
         ),
         Signal(
-            r"not reachable after (?:multiple|\d+) (?:retries|attempts)|(?:server|service|ComfyUI|backend|webui|API|upstream|Ollama|vLLM|llama-server)[^\n]{0,60}(?:is )?(?:not reachable|unreachable|not responding|did not (?:start|become)|never (?:came|became)|is down|went away|not available|(?:has )?stopped responding)|failed to (?:connect to|reach) (?:the )?(?:ComfyUI|server|backend|service|API|local|Ollama|upstream)"
-            r"|(?:upstream|proxy)[^\n]{0,60}connection refused|connect\(\) failed \(111|no live upstreams|upstream prematurely closed|502 Bad Gateway|503 Service Unavailable[^\n]{0,60}(?:local|upstream|backend)|could not connect to (?:ollama|the server|server|backend)",
+            r"not reachable after (?:multiple|\d+) (?:retries|attempts)|(?:server|service|ComfyUI"
+            r"|backend|webui|API|upstream|Ollama|vLLM"
+            r"|llama-server)[^\n]{0,60}(?:is )?(?:not reachable|unreachable|not responding"
+            r"|did not (?:start|become)|never (?:came|became)|is down|went away|not available"
+            r"|(?:has )?stopped responding)|failed to (?:connect to|reach) (?:the )?(?:ComfyUI"
+            r"|server|backend|service|API|local|Ollama|upstream)"
+            r"|(?:upstream|proxy)[^\n]{0,60}connection refused|connect\(\) failed \(111"
+            r"|no live upstreams|upstream prematurely closed|502 Bad Gateway"
+            r"|503 Service Unavailable[^\n]{0,60}(?:local|upstream|backend)"
+            r"|could not connect to (?:ollama|the server|server|backend)",
             "the handler's own words for a server that is not there",
             (
                 "ComfyUI server (127.0.0.1:8188) not reachable after multiple retries.",
@@ -52,10 +66,14 @@ RULE = Rule(
             unless=r"Read timed out|huggingface|docker|registry|api\.runpod|\bINFO\b",
         ),
         Signal(
-            r"(?:Self-Start|backend|subprocess|child|llama[- ]?(?:server|runner)|sidecar|ComfyUI|server)[^\n]{0,60}(?:unexpectedly exited|exited unexpectedly|died unexpectedly|failed\. Restarting|crashed|terminated unexpectedly|has (?:exited|died|terminated)|is not running|not running\b)",
+            r"(?:Self-Start|backend|subprocess|child|llama[- ]?(?:server|runner)|sidecar|ComfyUI"
+            r"|server)[^\n]{0,60}(?:unexpectedly exited|exited unexpectedly|died unexpectedly"
+            r"|failed\. Restarting|crashed|terminated unexpectedly|has (?:exited|died|terminated)"
+            r"|is not running|not running\b)",
             "the server's process has gone; why is in its own output",
             (
-                "Self-Start ComfyUI-0 on port 7821 unexpectedly exited (if something failed, change setting `LogLevel`)",
+                "Self-Start ComfyUI-0 on port 7821 unexpectedly exited (if something failed, "
+                "change setting `LogLevel`)",
                 "llama-server exited unexpectedly",
             ),
             Tier.HINT,
@@ -64,7 +82,13 @@ RULE = Rule(
             says="the local server that the handler needs has ended[ ({name})]",
         ),
         Signal(
-            r"(?:service|server|model|backend|API|WebUI|engine|Triton)[^\n]{0,20} (?:is )?not (?:yet )?ready(?: yet)?|still waiting for (?:the )?(?:server|service|API|ComfyUI|backend)|waiting for (?:the )?(?:server|service|API|ComfyUI|WebUI|backend|Ollama)[^\n]{0,40}(?:\d+/\d+|retry|attempt|timed out)|(?:server|service) (?:is )?(?:starting|loading model)[^\n]{0,20}503|\"?Loading model\"?[^\n]{0,30}503",
+            r"(?:service|server|model|backend|API|WebUI|engine"
+            r"|Triton)[^\n]{0,20} (?:is )?not (?:yet )?ready(?: yet)?"
+            r"|still waiting for (?:the )?(?:server|service|API|ComfyUI|backend)"
+            r"|waiting for (?:the )?(?:server|service|API|ComfyUI|WebUI|backend"
+            r"|Ollama)[^\n]{0,40}(?:\d+/\d+|retry|attempt|timed out)|(?:server"
+            r"|service) (?:is )?(?:starting|loading model)[^\n]{0,20}503"
+            r"|\"?Loading model\"?[^\n]{0,30}503",
             "still asking when the tail ends",
             ("INFO   | Service not ready yet. Retrying...", "Server not ready"),
             Tier.LAST_RESORT,
@@ -72,22 +96,33 @@ RULE = Rule(
             says="the local server that the handler waits for did not become ready",
         ),
         Signal(
-            r"WebSocketConnectionClosedException|WebSocketException|websocket[^\n]{0,60}(?:closed|connection (?:lost|refused)|reset)|Connection to remote host was lost|RemoteDisconnected|Remote end closed connection without response|ServerDisconnectedError|Server disconnected|ConnectionClosedError|ChunkedEncodingError|IncompleteRead|Connection reset by peer|Connection aborted|ConnectionResetError|closed the WebSocket connection|RemoteProtocolError",
+            r"WebSocketConnectionClosedException|WebSocketException|websocket[^\n]{0,60}(?:closed"
+            r"|connection (?:lost|refused)|reset)|Connection to remote host was lost"
+            r"|RemoteDisconnected|Remote end closed connection without response"
+            r"|ServerDisconnectedError|Server disconnected|ConnectionClosedError"
+            r"|ChunkedEncodingError|IncompleteRead|Connection reset by peer|Connection aborted"
+            r"|ConnectionResetError|closed the WebSocket connection|RemoteProtocolError",
             "a local server broke off its answer; why is not in this line",
             (
-                "requests.exceptions.ChunkedEncodingError: ('Connection broken: IncompleteRead(0 bytes read, 62 more expected)',"
+                "requests.exceptions.ChunkedEncodingError: ('Connection broken: IncompleteRead(0 "
+                "bytes read, 62 more expected)',"
                 " IncompleteRead(0 bytes read, 62 more expected))",
                 "websocket._exceptions.WebSocketConnectionClosedException: Connection to remote host was lost.",
                 "aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected",
             ),
             Tier.LAST_RESORT,
             strength="possible",
-            unless=r"https://|port=443|huggingface|amazonaws|NCCL|TCPStore|api\.runpod|job-(?:take|done)|getting job|client disconnected|ClientDisconnected",
+            unless=(
+                r"https://|port=443|huggingface|amazonaws|NCCL|TCPStore|api\.runpod|job-(?:take|done)"
+                r"|getting job|client disconnected|ClientDisconnected"
+            ),
             unless_near=r"huggingface\.co|hf_hub|snapshot_download|upload_file|putobject",
             says="a server that the handler talks to broke off the connection",
         ),
         Signal(
-            r"connection refused|ECONNREFUSED|ConnectionRefusedError|Errno 111\b|Verbindungsaufbau abgelehnt|connexion refusée|conexión (?:rehusada|rechazada)|拒绝连接|连接被拒绝|目标计算机积极拒绝|接続を拒否されました|conexão recusada|В соединении отказано",
+            r"connection refused|ECONNREFUSED|ConnectionRefusedError|Errno 111\b"
+            r"|Verbindungsaufbau abgelehnt|connexion refusée|conexión (?:rehusada|rechazada)|拒绝连接"
+            r"|连接被拒绝|目标计算机积极拒绝|接続を拒否されました|conexão recusada|В соединении отказано",
             "a refused connection, with no address in the line",
             (
                 "ConnectionRefusedError: [Errno 111] Connection refused",

@@ -9,12 +9,24 @@ RULE = Rule(
     because="the platform or host took the worker away",
     advice=(
         "Retry: another worker takes the request.",
-        "Make the work resumable, or use machines that are not reclaimed (no spot or interruptible ones) for long requests.",
+        "Make the work resumable, or use machines that are not reclaimed (no spot or "
+        "interruptible ones) for long requests.",
     ),
     signals=(
         Signal(
-            r"termination is imminent|this (?:job|task) is preempted|preempt(?:ed|ion)\b(?![^\n]{0,40}(?:sequence|request|KV|mode|recompute|swap))|spot (?:instance )?(?:interruption|termination|reclaim)|Spot Instance (?:was|is) (?:interrupted|reclaimed|terminated)|instance[- ](?:action|terminat\w+)[^\n]{0,40}(?:notice|terminat)|Host EC2 [^\n]{0,40}terminated|DUE TO (?:PREEMPTION|NODE FAIL(?:URE)?)|Power key pressed|System is (?:powering down|rebooting)|The system is going down"
-            r"|evicted|Evicting pod|TaintManagerEviction|node (?:is )?(?:being )?(?:drained|shutting down|shutdown|not ready|lost)|NodeNotReady|NodeShutdown|pod (?:was )?(?:deleted|evicted|terminated by)|host (?:is going down|maintenance|terminated)|maintenance event|TERMINATE_ON_HOST_MAINTENANCE|worker (?:was )?(?:removed|terminated|reclaimed|recycled) by (?:the )?platform|outbid",
+            r"termination is imminent|this (?:job|task) is preempted|preempt(?:ed"
+            r"|ion)\b(?![^\n]{0,40}(?:sequence|request|KV|mode|recompute|swap))"
+            r"|spot (?:instance )?(?:interruption|termination|reclaim)|Spot Instance (?:was"
+            r"|is) (?:interrupted|reclaimed|terminated)|instance[- ](?:action"
+            r"|terminat\w+)[^\n]{0,40}(?:notice|terminat)|Host EC2 [^\n]{0,40}terminated"
+            r"|DUE TO (?:PREEMPTION|NODE FAIL(?:URE)?)|Power key pressed"
+            r"|System is (?:powering down|rebooting)|The system is going down"
+            r"|evicted|Evicting pod|TaintManagerEviction|node (?:is )?(?:being )?(?:drained"
+            r"|shutting down|shutdown|not ready|lost)|NodeNotReady|NodeShutdown"
+            r"|pod (?:was )?(?:deleted|evicted|terminated by)|host (?:is going down|maintenance"
+            r"|terminated)|maintenance event|TERMINATE_ON_HOST_MAINTENANCE"
+            r"|worker (?:was )?(?:removed|terminated|reclaimed|recycled) by (?:the )?platform"
+            r"|outbid",
             "the host or its owner says so",
             (
                 "Your instance termination is imminent",
@@ -24,10 +36,20 @@ RULE = Rule(
                 "The node was low on resource, pod was evicted. Reason: Evicted",
             ),
             strength="likely",
-            unless=r"PreemptionMode|preemption_mode|is preempted by|low on resource: (?:memory|ephemeral)|not evicted|KV|cumulative_preemption|Sequence group|num_preempt|running low on memory|Power key: |OOM|cache evict|evicted from cache|blocks|LRU",
+            unless=(
+                r"PreemptionMode|preemption_mode|is preempted by|low on resource: (?:memory|ephemeral)"
+                r"|not evicted|KV|cumulative_preemption|Sequence group|num_preempt"
+                r"|running low on memory|Power key: |OOM|cache evict|evicted from cache|blocks|LRU"
+            ),
         ),
         Signal(
-            r"Received (?:15|SIGTERM) death signal|received (?:a )?(?:termination )?(?:signal[: ]*)?(?:SIGTERM|15)\b|SignalException: Process \d+ got signal: 15|got (?:signal )?SIGTERM|Caught (?:signal )?(?:SIGTERM|15)|SIGTERM received|handling signal: term|Handling signal: term|exit(?:ed)? (?:with )?(?:code|status):? ?143\b|exited with code 143|signal 15\b|killed by signal:? (?:15|Terminated|SIGTERM)|stop request(?:ed)? by the platform|Stopping container|shutdown requested",
+            r"Received (?:15|SIGTERM) death signal"
+            r"|received (?:a )?(?:termination )?(?:signal[: ]*)?(?:SIGTERM|15)\b"
+            r"|SignalException: Process \d+ got signal: 15|got (?:signal )?SIGTERM"
+            r"|Caught (?:signal )?(?:SIGTERM|15)|SIGTERM received|handling signal: term"
+            r"|Handling signal: term|exit(?:ed)? (?:with )?(?:code|status):? ?143\b"
+            r"|exited with code 143|signal 15\b|killed by signal:? (?:15|Terminated|SIGTERM)"
+            r"|stop request(?:ed)? by the platform|Stopping container|shutdown requested",
             "told to stop from outside; a cause only where no error stands before it",
             (
                 "[WARNING] Received 15 death signal, shutting down workers",
@@ -50,7 +72,10 @@ RULE = Rule(
             says="the worker was told to stop from outside (signal 15)",
         ),
         Signal(
-            r"(?:did not|didn't|failed to) (?:exit|stop|terminate|shut ?down)[^\n]{0,60}(?:grace|in time|within|sending SIGKILL|killing)|grace period (?:expired|exceeded|elapsed)|Timed? ?out waiting for (?:container|process|worker) to (?:stop|exit)[^\n]{0,30}kill",
+            r"(?:did not|didn't|failed to) (?:exit|stop|terminate|shut ?down)[^\n]{0,60}(?:grace"
+            r"|in time|within|sending SIGKILL|killing)|grace period (?:expired|exceeded|elapsed)"
+            r"|Timed? ?out waiting for (?:container|process|worker) to (?:stop"
+            r"|exit)[^\n]{0,30}kill",
             "killed when the grace after a stop request had run out (rule 12)",
             ("Container did not stop within 10s grace period, sending SIGKILL",),
             strength="likely",

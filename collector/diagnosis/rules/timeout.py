@@ -1,4 +1,5 @@
-"""A time limit on work in progress expired. The last resort: only where nothing names why the time ran out (rule 14)."""
+"""A time limit on work in progress expired. The last resort: only where nothing names why the "
+"time ran out (rule 14)."""
 
 from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
 
@@ -10,7 +11,8 @@ RULE = Rule(
     details=(
         Detail(
             "seconds",
-            r"(?:timeout[=: ]+|within |after |in |TIMEOUT\(?)(\d+(?:\.\d+)?) ?(?:s\b|sec|seconds|\)|$)|read timeout=(\d+)|watchdog_timeout=(\d+)",
+            r"(?:timeout[=: ]+|within |after |in |TIMEOUT\(?)(\d+(?:\.\d+)?) ?(?:s\b|sec|seconds"
+            r"|\)|$)|read timeout=(\d+)|watchdog_timeout=(\d+)",
         ),
         Detail(
             "what",
@@ -23,11 +25,16 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"Watchdog timeout|watchdog[^\n]{0,40}(?:timed out|timeout|fired|expired)|No available shared memory broadcast block found in \d+|No available block found in \d+ second|RPC call to \w+ timed out|DUE TO TIME LIMIT|execution timed? ?out|executionTimeout|Execution (?:time )?(?:limit|timeout) (?:exceeded|reached)",
+            r"Watchdog timeout|watchdog[^\n]{0,40}(?:timed out|timeout|fired|expired)"
+            r"|No available shared memory broadcast block found in \d+"
+            r"|No available block found in \d+ second|RPC call to \w+ timed out|DUE TO TIME LIMIT"
+            r"|execution timed? ?out|executionTimeout|Execution (?:time )?(?:limit"
+            r"|timeout) (?:exceeded|reached)",
             "a watchdog saw no progress",
             (
                 "[2025-10-17 18:26:00 TP0] Watchdog timeout (self.watchdog_timeout=300)",
-                "No available shared memory broadcast block found in 60 seconds. This typically happens when some processes are hanging",
+                "No available shared memory broadcast block found in 60 seconds. This typically "
+                "happens when some processes are hanging",
                 "TimeoutError: RPC call to execute_model timed out.",
                 "slurmstepd: error: *** JOB 1234 ON n1 CANCELLED AT 2024-01-01T00:00:00 DUE TO TIME LIMIT ***",
             ),
@@ -37,11 +44,20 @@ RULE = Rule(
             says="no progress was made within the limit[ of {seconds} s]",
         ),
         Signal(
-            r"Read timed out|ReadTimeout|read timeout=|(?:did not|failed to|didn't) (?:become|get|be|start|finish|complete|respond|come up|load)[^\n]{0,40}(?:within|in time|after|in) ?\d*|timed out (?:after|waiting|while)|timed ?out\b|TimeoutError|TimeoutExpired|(?:request|job|task|startup|model load(?:ing)?|prediction|handler|engine)[^\n]{0,30} (?:has )?timed? ?out|DEADLINE_EXCEEDED|Deadline Exceeded|context deadline exceeded|"
-            r"SoftTimeLimitExceeded|TimeLimitExceeded|time limit (?:exceeded|reached|expired)|exceeded (?:the )?(?:time(?:out)? limit|timeout|maximum (?:execution )?time)|timeout (?:exceeded|expired|reached|waiting|after|while|occurred|error)|504 Gateway Time-?out|WORKER TIMEOUT|GatewayTimeout|FUNCTION_INVOCATION_TIMEOUT",
+            r"Read timed out|ReadTimeout|read timeout=|(?:did not|failed to|didn't) (?:become|get"
+            r"|be|start|finish|complete|respond|come up|load)[^\n]{0,40}(?:within|in time|after"
+            r"|in) ?\d*|timed out (?:after|waiting|while)|timed ?out\b|TimeoutError|TimeoutExpired"
+            r"|(?:request|job|task|startup|model load(?:ing)?|prediction|handler"
+            r"|engine)[^\n]{0,30} (?:has )?timed? ?out|DEADLINE_EXCEEDED|Deadline Exceeded"
+            r"|context deadline exceeded|"
+            r"SoftTimeLimitExceeded|TimeLimitExceeded|time limit (?:exceeded|reached|expired)"
+            r"|exceeded (?:the )?(?:time(?:out)? limit|timeout|maximum (?:execution )?time)"
+            r"|timeout (?:exceeded|expired|reached|waiting|after|while|occurred|error)"
+            r"|504 Gateway Time-?out|WORKER TIMEOUT|GatewayTimeout|FUNCTION_INVOCATION_TIMEOUT",
             "a limit expired",
             (
-                "requests.exceptions.ReadTimeout: HTTPConnectionPool(host='127.0.0.1', port=8000): Read timed out. (read timeout=600)",
+                "requests.exceptions.ReadTimeout: HTTPConnectionPool(host='127.0.0.1', "
+                "port=8000): Read timed out. (read timeout=600)",
                 "Failed to start llama-server: llama-server failed to become healthy within 600s",
                 "[CRITICAL] WORKER TIMEOUT (pid:42)",
                 "subprocess.TimeoutExpired: Command '['ffmpeg']' timed out after 60 seconds",
@@ -50,7 +66,12 @@ RULE = Rule(
             ),
             Tier.LAST_RESORT,
             strength="likely",
-            unless=r"\bretry|Retrying|the launch timed out|NCCL|TCPStore|collective|clients|huggingface\.co|Xid|job-take|Connection timed out|ConnectTimeout|Timeout context manager|timeout=\d+[,)]\s?[a-z_]+=|getting job|waiting for (?:page|selector)|ProcessGroup",
+            unless=(
+                r"\bretry|Retrying|the launch timed out|NCCL|TCPStore|collective|clients"
+                r"|huggingface\.co|Xid|job-take|Connection timed out|ConnectTimeout"
+                r"|Timeout context manager|timeout=\d+[,)]\s?[a-z_]+=|getting job|waiting for (?:page"
+                r"|selector)|ProcessGroup"
+            ),
         ),
         Signal(
             r"^(?:.{0,40})?Timeout(?:Error)?:? *$",
@@ -60,7 +81,8 @@ RULE = Rule(
             strength="likely",
         ),
         Signal(
-            r"Zeitüberschreitung|délai d'attente (?:dépassé|expiré)|tiempo de espera agotado|expiró el tiempo|超时|タイムアウト|tempo limite|Превышено время|tempo scaduto|시간 초과",
+            r"Zeitüberschreitung|délai d'attente (?:dépassé|expiré)|tiempo de espera agotado"
+            r"|expiró el tiempo|超时|タイムアウト|tempo limite|Превышено время|tempo scaduto|시간 초과",
             "the same in other languages",
             ("ERROR 请求超时: 模型推理 600 秒未完成", "Zeitüberschreitung beim Warten auf den Server"),
             Tier.LAST_RESORT,

@@ -1,0 +1,117 @@
+"""What a verdict does when its tail changes: evidence gone, noise added, cut short. Rates are printed (`pytest -s`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tails import Tail, Told, public_cases, told
+
+HARMLESS = """\
+Exception ignored in: <function Server.__del__ at 0x7f2c1c0d3a60>
+Traceback (most recent call last):
+  File "/usr/local/lib/python3.11/site-packages/grpc/aio/_server.py", line 194, in __del__
+    cygrpc.schedule_coro_threadsafe(
+AttributeError: 'NoneType' object has no attribute 'POLLER'
+"""
+OTHER_JOB = (
+    "INFO   | other-job-u1 | Started.",
+    "INFO   | other-job-u1 | Progress 50 %",
+    'INFO:     10.0.0.9:41244 - "POST /v1/completions HTTP/1.1" 200 OK',
+    "INFO   | other-job-u1 | Finished.",
+)
+MOST_EVIDENCE = 16  # lines of one tail that may name its cause; 15 device assertions are the most
+
+
+def with_text(tail: Tail, text: str) -> Tail:
+    return replace(tail, clues=replace(tail.clues, text=text))
+
+
+def without_line(tail: Tail, number: int) -> Tail:
+    lines = tail.clues.text.split("\n")
+    return with_text(tail, "\n".join(lines[: number - 1] + lines[number:]))
+
+
+def firmly_wrong(answer: Told) -> bool:
+    return answer.firm and not answer.right
+
+
+def test_a_verdict_goes_with_its_evidence() -> None:
+    """Every line that it rests on is taken away, one after the other: it must not outlive them, nor turn firm and wrong."""
+    kept, turned, cases = [], [], [case for case in public_cases() if case.root]
+    for case in cases:
+        first, tail = told(case), case
+        for _ in range(MOST_EVIDENCE):
+            answer = told(tail)
+            if answer.cause.code != first.cause.code or answer.cause.line_number is None:
+                break
+            tail = without_line(tail, answer.cause.line_number)
+        last = told(tail)
+        by_exit = last.cause.line is None and (case.clues.signal or case.clues.exit_code)
+        if last.firm and last.cause.code == first.cause.code and not by_exit:
+            kept.append(case.name)
+        if firmly_wrong(last):
+            turned.append(f"{case.name}: {last.cause.code}")
+    print(f"evidence removed: of {len(cases)} kept {len(kept)} {kept}, firm and wrong {len(turned)} {turned}")
+
+    assert kept == []
+    assert len(turned) <= 0.04 * len(cases), turned
+
+
+def test_a_verdict_without_its_root_line_is_weaker_or_rests_on_another_line_that_names_it() -> None:
+    turned, cases = [], [case for case in public_cases() if case.root]
+    for case in cases:
+        first = told(case)
+        assert first.cause.line_number is not None
+        answer = told(without_line(case, first.cause.line_number))
+        if firmly_wrong(answer):
+            turned.append(f"{case.name}: {answer.cause.code}")
+    print(f"root line removed: of {len(cases)} firm and wrong {len(turned)} {turned}")
+
+    assert len(turned) <= 0.02 * len(cases), turned
+
+
+def appended(text: str) -> str:
+    return text.rstrip("\n") + "\n" + HARMLESS
+
+
+def followed_by_another_job(text: str) -> str:
+    return text.rstrip("\n") + "\n" + "\n".join(OTHER_JOB) + "\n"
+
+
+def mixed_with_another_job(text: str) -> str:
+    lines = text.split("\n")
+    return "\n".join(
+        line if number % 3 else f"{line}\n{OTHER_JOB[number // 3 % len(OTHER_JOB)]}"
+        for number, line in enumerate(lines)
+    )
+
+
+@pytest.mark.parametrize("change", [appended, followed_by_another_job, mixed_with_another_job])
+def test_a_verdict_stands_in_spite_of_noise(change: Callable[[str], str]) -> None:
+    changed = []
+    for case in public_cases():
+        before, after = told(case).cause, told(with_text(case, change(case.clues.text))).cause
+        if (before.code, before.line) != (after.code, after.line):
+            changed.append(f"{case.name}: {before.code} -> {after.code}")
+
+    assert changed == []
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_cut_tail_is_never_read_firmly_wrong(side: str) -> None:
+    """Cut at each KiB (short ones in the middle), as a byte bound does it."""
+    wrong, cuts = [], 0
+    for case in public_cases():
+        raw = case.clues.text.encode()
+        places = range(1024, len(raw), 1024) if len(raw) > 1024 else [len(raw) // 2]
+        for place in places:
+            part = raw[place:] if side == "left" else raw[:place]
+            answer = told(with_text(case, part.decode(errors="ignore")))
+            cuts += 1
+            if firmly_wrong(answer):
+                wrong.append(f"{case.name} at {place}: {answer.cause.code}")
+    print(f"cut from the {side}: {len(wrong)} of {cuts} firm and wrong {wrong}")
+
+    assert len(wrong) <= 0.01 * cuts, wrong
