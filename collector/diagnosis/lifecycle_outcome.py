@@ -27,6 +27,7 @@ from collector.diagnosis.lifecycle_case import (
     read,
     refused_for_good,
     ruling,
+    why_in_brackets,
 )
 from collector.diagnosis.lifecycle_words import between, clock, duration, one_line
 from sdk_exporter.contract import HandlerKind, Key
@@ -136,8 +137,8 @@ def _completed_unseen(case: Case, proof: Record) -> Ruling:
 def _failed_unseen(case: Case, word: Record) -> Ruling:
     reading = read(word, phase="handler")
     sentence = (
-        f"This request failed: {because('the handler', reading, '')}; the caller saw it fail at {clock(word.last)}, and"
-        f" no record of the handler's end came from {case.worker}."
+        f"This request possibly failed in its handler: the caller saw it fail at {clock(word.last)}, and no record of"
+        f" the handler's end came from {case.worker}{why_in_brackets(reading)}."
     )
     items = (event(word, _proof_text(word)), absence("no end of the run was told"))
     return ruling(

@@ -95,19 +95,39 @@ def stop_signal_lost(case: Case) -> Ruling | None:
     for stop in (*unknown, *strays):
         text = f"a stop signal came at {clock(stop.start)} and was dropped: the worker did not know the request"
         return _signal_lost(case, stop, text)
-    if cancelled is None or case.gone or _over_before(case, cancelled):
+    if cancelled is None:
         return None
     run = case.attempt.run
-    ran_on = run is not None and run.ended and run.last_ns > cancelled.last_ns
-    if ran_on or case.since(cancelled.last) >= SILENCE_POSSIBLE_SECONDS:
+    if run is not None and run.ended:
+        return _ended_though_cancelled(case, cancelled, run)
+    if not case.gone and case.since(cancelled.last) >= SILENCE_POSSIBLE_SECONDS:
         return _signal_lost(case, cancelled, f"the caller saw the request cancelled at {clock(cancelled.last)}")
     return None
 
 
+def _ended_though_cancelled(case: Case, cancelled: Record, run: Record) -> Ruling:
+    """The platform counts it as cancelled, so the signal was due before any result was taken."""
+    if run.failed and run.error_type in _ENDED:
+        sentence = (
+            f"This request was stopped on {case.worker} as asked: the caller saw it cancelled at {clock(cancelled.last)},"
+            f" and the handler ended by cancellation at {clock(run.last)}."
+        )
+        items = (
+            event(cancelled, "the caller saw the request cancelled"),
+            event(run, f"the handler ended with {run.error_type}"),
+            absence("no stop signal was told by the worker"),
+        )
+        return ruling(
+            "stopped", sentence, _cancelled(), items, state="stopped", final=True, confidence="likely", inferred=True
+        )
+    return _signal_lost(case, cancelled, f"the caller saw the request cancelled at {clock(cancelled.last)}")
+
+
 def _over_before(case: Case, signal: Record) -> bool:
     """Whether the request had left the handler before the signal: then nothing was lost."""
-    run = case.attempt.run
-    return bool((run and run.ended and run.last_ns <= signal.last_ns) or case.attempt.delivered)
+    run, delivered = case.attempt.run, case.attempt.delivered
+    ended = run is not None and run.ended and run.last_ns <= signal.last_ns
+    return ended or (delivered is not None and delivered.last_ns <= signal.last_ns)
 
 
 def _cancelled_by_caller(case: Case) -> Record | None:
@@ -119,7 +139,11 @@ def _signal_lost(case: Case, signal: Record, text: str) -> Ruling:
     run, channel = case.attempt.run, _bad_channel(case)
     on = run is not None and not run.ended and not case.gone
     end = case.now if on or run is None else run.last
-    ran = f"the handler ran on for {duration(between(signal.start, end))}" if run else "it stayed with the worker"
+    seconds = between(signal.last, end)
+    ran = (
+        f"the handler ran on for {duration(seconds)}" if seconds > 0 else "the handler ended as if nothing had happened"
+    )
+    ran = ran if run else "it stayed with the worker"
     sentence = f"This request was cancelled, but the stop signal never reached its handler on {case.worker}: {ran}."
     if channel is not None:
         sentence += f" The worker's stop channel was {channel.text(Key.CHANNEL_STATE)}."

@@ -289,6 +289,16 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
             h.deliver(30, 30.1, 404, last=True),
         ),
     ),
+    "cancelled, the signal was dropped, and the late result was taken": (
+        ("stop_signal_lost", "platform_api_error", "stopped", True),
+        h.evidence(
+            h.request(-1), h.claim(0), h.run(0.1, 30), h.request(-1, 5, "CANCELLED"), h.deliver(30, 30.1), now=40
+        ),
+    ),
+    "cancelled, and the handler ended by cancellation": (
+        ("stopped", "request_cancelled", "stopped", True),
+        h.evidence(h.request(-1), h.claim(0), h.run(0.1, 5, error=("CancelledError", "")), h.poll(5.2, "CANCELLED")),
+    ),
     "cancelled in the queue": (
         ("cancelled_in_queue", "request_cancelled", "stopped", True),
         h.evidence(h.request(0), h.request(0, 9, "CANCELLED"), now=10),
@@ -517,6 +527,10 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
             ),
             now=100,
         ),
+    ),
+    "the caller saw it fail, and the worker has not told why yet": (
+        ("handler_failed", "unknown", "failed", False),
+        h.evidence(h.request(-1), h.claim(0), h.run(0.1), h.heartbeat(15, process=0.1), h.poll(18, "FAILED"), now=20),
     ),
     "expired in the queue": (
         ("expired", "unknown", "failed", True),

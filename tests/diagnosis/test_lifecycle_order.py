@@ -80,6 +80,14 @@ ORDER: dict[str, tuple[str, list[SpanRow]]] = {
         "worker_killed",
         [*h.run(0.1), KILLED, h.poll(55, "FAILED")],
     ),
+    "a stranded claim explains the time limit that ended it": (
+        "stranded_claim",
+        [h.poll(45, "TIMED_OUT"), h.death(5, code=1, jobs=[h.JOB])],
+    ),
+    "a killed worker explains the time limit that ended it": (
+        "worker_killed",
+        [*h.run(0.1), KILLED, h.poll(55, "TIMED_OUT")],
+    ),
     "the ledger's word is enough without a run or a claim": ("stranded_claim", [KILLED]),
 }
 
