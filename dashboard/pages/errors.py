@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
-from collector.app import Problem
+from collector.app import Problem, raw_path_tail
 from dashboard import render
 from dashboard.contexts import ErrorPage, Site
 from dashboard.site import secured, site_of
@@ -50,7 +50,7 @@ FAILED_QUERY: Final = "The query failed, so nothing is known about what would st
 def error_page(request: Request, problem: Problem) -> Response:
     """The page, or the way to the sign-in where a token is all that is missing."""
     if problem.status == 401:
-        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        here = "/" + raw_path_tail(request, "/") + (f"?{request.url.query}" if request.url.query else "")
         return secured(RedirectResponse(f"/login?next={quote(here, safe='')}", 303))
     page = error_view(problem, site_of(request, HEADINGS.get(problem.code, problem.title)), _again(request, problem))
     return secured(render.html("error.html", page, status=problem.status))

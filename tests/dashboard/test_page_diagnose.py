@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 
 import pytest
-from conftest import Visitor
 from hostile import HOSTILE
 from otlp_worker import LOG, OOM_LINE
 from page_reader import Seen
+from visitors import Visitor
 
 from dashboard.site import FORM_BYTES
 

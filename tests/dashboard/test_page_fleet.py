@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Visitor
 from otlp_worker import OOM_LINE, completed, stop_channel
+from visitors import Visitor
 
 from dashboard import urls
 from sdk_exporter.contract import Key

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from conftest import Visitor
 from hostile import HOSTILE
 from otlp_worker import OOM_LINE, completed, prestart_out_of_memory, running
+from visitors import Visitor
 
 
 async def _three(visitor: Visitor) -> None:

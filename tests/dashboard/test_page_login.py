@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from conftest import Visitor
 from page_reader import Seen
 from pydantic import SecretStr
+from visitors import Visitor
 
 from collector import asgi
 from collector.auth import COOKIE

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Visitor
 from hostile import HOSTILE
 from otlp_worker import completed
+from visitors import Visitor
 
 from dashboard.pages.search import ids_in, words_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from conftest import Visitor
 from otlp_worker import OOM_LINE, completed, prestart_out_of_memory, running
+from visitors import Visitor
 
 from dashboard import urls
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conftest import Visitor
+from visitors import Visitor
 
 
 async def test_a_working_server_says_so(visitor: Visitor) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from conftest import Visitor
 from otlp_worker import completed
+from visitors import Visitor
 
 from collector.diagnosis.verdicts import CAUSES, VERDICTS, doc_of
 from dashboard.pages.verdict_docs import verdict_docs_page
