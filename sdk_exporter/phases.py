@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-from sdk_exporter import events, ledger
+from sdk_exporter import events, ledger, tee
 from sdk_exporter.contract import SpanName
 
 PHASE_PREFIX: Final = "phase."
@@ -26,6 +26,7 @@ def job(job_id: str) -> Generator[None]:
             events.current.reset(token)
         return
     attempt = ledger.attempt_of(text)
+    tee.run_begins()
     run = attempt.run = events.begin(SpanName.JOB_RUN, attempt=attempt)
     token = events.current.set(attempt)
     events.progress()

@@ -18,6 +18,11 @@ from sdk_exporter.guard import never_raise
 SPIN_POLLS: Final = 40
 SPIN_SECONDS: Final = 2.0
 """So many idle polls within so many seconds: nobody holds the poll open, and nobody pauses."""
+DEAD_SECONDS: Final = 30.0
+DEAD_POLLS: Final = 3
+"""Without a valid answer for so long, over so many polls, a channel is dead; told when it comes to that."""
+VALID_POLLS: Final = 2
+"""So many valid answers in a row end it."""
 HOLDS_KEPT: Final = 512
 CHANGES_PER_REPORT_TIME: Final = 30
 """Most changes of state told at once within CHANNEL_REPORT_SECONDS, so that a flapping channel does not flood."""
@@ -31,7 +36,9 @@ class Channel:
         # Reentrant: nothing here runs in a signal handler, but `report` is called with it held.
         self._lock = threading.RLock()
         self._state: ChannelState | None = None
-        self._told: tuple[ChannelState, ChannelViolation | None] | None = None
+        self._told: tuple[ChannelState, ChannelViolation | None, int] | None = None
+        self._polls_without_valid = 0
+        self._recovering = 0
         self._changes: deque[float] = deque(maxlen=CHANGES_PER_REPORT_TIME)
         self._since = self._last_report = time.monotonic()
         self._last_ok = self._since
@@ -73,14 +80,25 @@ class Channel:
                 self._consecutive_failures += 1
             else:
                 self._consecutive_failures = 0
-                if violation is None:
-                    self._last_ok = now
+            if is_failure or violation is not None:
+                self._polls_without_valid += 1
+            else:
+                self._recovering = VALID_POLLS - 1 if self._is_dead(now) else max(0, self._recovering - 1)
+                self._polls_without_valid, self._last_ok = 0, now
             if is_idle:
                 self._idle.append(now)
             else:
                 self._idle.clear()
             self._state = self._judge(now)
             self._report_if_due()
+
+    def _is_dead(self, now: float) -> bool:
+        return self._polls_without_valid >= DEAD_POLLS and now - self._last_ok >= DEAD_SECONDS
+
+    def _condition(self, now: float) -> tuple[ChannelState, ChannelViolation | None, int]:
+        """What makes a report when it changes; the number counts from death back to health."""
+        assert self._state is not None  # noqa: S101 - narrows the type; the only callers have checked
+        return self._state, self._violation, VALID_POLLS if self._is_dead(now) else self._recovering
 
     def _judge(self, now: float) -> ChannelState:
         if len(self._idle) == SPIN_POLLS and now - self._idle[0] < SPIN_SECONDS:
@@ -99,7 +117,7 @@ class Channel:
         if self._state is None:
             return
         now = time.monotonic()
-        if self._told != (self._state, self._violation) and self._may_tell_change(now):
+        if self._told != self._condition(now) and self._may_tell_change(now):
             self._changes.append(now)
             self._report()
         elif now - self._last_report >= CHANNEL_REPORT_SECONDS:
@@ -126,7 +144,7 @@ class Channel:
         if self._holds:
             attributes[Key.CHANNEL_HOLD_SECONDS_P50] = sorted(self._holds)[len(self._holds) // 2]
         events.point(self._span_name, attributes)
-        self._told, self._last_report, self._since = (self._state, self._violation), now, now
+        self._told, self._last_report, self._since = self._condition(now), now, now
         self._clear()
 
 

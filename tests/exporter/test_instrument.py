@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp import web
 from observed_worker import observed_worker, spans, story
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from collector.demo.platform import Platform
 from sdk_exporter import spool
@@ -180,3 +185,114 @@ async def test_opentelemetrys_own_launcher_instruments_an_unchanged_worker(platf
             "release",
         ]
         assert await worker.terminate() == 0
+
+
+def run_alone(code: str, directory: Path, sink: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The one-line form: no launcher, so `instrument()` starts a recorder of its own."""
+    foreign = ("RUNPOD", "OTEL", "STALLSCOPE")
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**clean, "OTEL_EXPORTER_OTLP_ENDPOINT": sink, **environ},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+class Sink:
+    """An OTLP/HTTP collector that keeps the spans it is sent."""
+
+    def __init__(self) -> None:
+        self.spans: dict[str, Any] = {}
+        self.arrived = asyncio.Event()
+        self.base = ""
+
+    async def traces(self, request: web.Request) -> web.Response:
+        message = ExportTraceServiceRequest.FromString(await request.read())
+        for span in (span for part in message.resource_spans for scope in part.scope_spans for span in scope.spans):
+            self.spans[span.name] = {item.key: item.value.string_value for item in span.attributes}
+        self.arrived.set()
+        return web.Response(content_type="application/x-protobuf")
+
+    async def wait_for(self, name: str) -> dict[str, Any]:
+        while name not in self.spans:
+            await asyncio.wait_for(self.arrived.wait(), 60)
+            self.arrived.clear()
+        return dict(self.spans[name])
+
+
+@pytest.fixture
+async def sink() -> AsyncIterator[Sink]:
+    sink = Sink()
+    app = web.Application()
+    app.router.add_post("/v1/traces", sink.traces)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    sink.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield sink
+    finally:
+        await runner.cleanup()
+
+
+async def test_one_line_is_enough_for_the_reason_and_the_last_lines_of_a_crash(sink: Sink, tmp_path: Path) -> None:
+    code = """
+        import sdk_exporter
+        sdk_exporter.instrument()
+        print("loading")
+        raise RuntimeError("CUDA out of memory")
+        """
+    done = await asyncio.to_thread(run_alone, code, tmp_path, sink.base)
+    assert done.returncode == 1
+    assert done.stdout == "loading\n"
+    boot = await sink.wait_for("worker.boot")
+    assert boot["error.type"] == "RuntimeError"
+    tail = boot["stallscope.log.tail"]
+    assert tail.startswith("loading\nTraceback (most recent call last):\n")
+    assert tail.endswith("RuntimeError: CUDA out of memory\n")
+
+
+async def test_what_a_handler_prints_stays_in_the_worker_unless_asked_for(sink: Sink, tmp_path: Path) -> None:
+    code = """
+        import sdk_exporter
+        sdk_exporter.instrument()
+        print("before")
+        with sdk_exporter.job("a"):
+            print("the user's data")
+            raise ValueError("no")
+        """
+    await asyncio.to_thread(run_alone, code, tmp_path, sink.base)
+    run_span = await sink.wait_for("job.run")
+    assert "the user's data" not in str(sink.spans)
+    assert run_span["error.type"] == "ValueError"
+    sink.spans.clear()
+    await asyncio.to_thread(run_alone, code, tmp_path, sink.base, STALLSCOPE_HANDLER_LOGS="on")
+    assert "the user's data" in (await sink.wait_for("job.run"))["stallscope.log.tail"]
+
+
+def test_the_users_streams_stay_as_they_are(tmp_path: Path) -> None:
+    code = """
+        import io, sys
+        stream, name, encoding = sys.stdout, sys.stdout.name, sys.stdout.encoding
+        import sdk_exporter
+        sdk_exporter.instrument()
+        assert sys.stdout is stream and isinstance(sys.stdout, io.TextIOWrapper)
+        assert (sys.stdout.name, sys.stdout.encoding) == (name, encoding)
+        assert sys.stdout.write("äöü\\n") == 4
+        try:
+            sys.stdout.write(5)
+        except TypeError as error:
+            print(error)
+        sys.stdout.writelines(["a\\n", "b\\n"])
+        print("a", "b", sep="-", end="!")
+        """
+    done = run_alone(code, tmp_path, "http://127.0.0.1:9")
+    assert (done.stdout, done.stderr, done.returncode) == (
+        "äöü\nwrite() argument must be str, not int\na\nb\na-b!",
+        "",
+        0,
+    )

@@ -295,3 +295,66 @@ async def test_hooks_run_without_instrument_and_with_telemetry_off(platform: Pla
             job_id = await worker.finish(number=1)
             assert platform.jobs[job_id].output == {"ready": ["loaded"]}
             assert worker.records() == []
+
+
+LOCAL = """
+import sdk_exporter
+import runpod
+
+@sdk_exporter.prestart
+async def load_model():
+    {body}
+
+def handler(job):
+    print("handled")
+    return 1
+
+runpod.serverless.start({{"handler": handler}})
+"""
+
+
+async def test_a_local_run_does_prestart_first(platform: Platform, tmp_path: Path) -> None:
+    local = {"RUNPOD_WEBHOOK_GET_JOB": ""}
+    for body, code, handled in (("print('loaded')", 0, True), ("raise RuntimeError('no weights')", 1, False)):
+        source = "import sys\nsys.argv += ['--test_input', '{\"input\": {}}']\n" + LOCAL.format(body=body)
+        async with observed_worker(platform, tmp_path, source, environ=local) as worker:
+            assert await worker.exit_code() == code
+            assert ("handled" in worker.output()) == handled
+            statuses = [record["s"] for record in spans(worker, "prestart") + spans(worker, "job.run")]
+            assert statuses == (["ok", "ok"] if handled else ["error"])
+
+
+async def test_the_api_server_does_prestart_first_and_several_of_them_are_refused(
+    platform: Platform, tmp_path: Path
+) -> None:
+    source = LOCAL.format(body="raise RuntimeError('no weights')")
+    for arguments, reason in (
+        (["--rp_serve_api", "--rp_api_port", "0"], "RuntimeError: no weights"),
+        (["--rp_serve_api", "--rp_api_port", "0", "--rp_api_concurrency", "2"], "prestart hooks are not supported"),
+    ):
+        async with observed_worker(platform, tmp_path, f"import sys\nsys.argv += {arguments}\n{source}") as worker:
+            assert await worker.exit_code() == 1
+            assert reason in worker.output()
+
+
+async def test_hooks_are_handed_to_an_sdk_that_has_its_own(platform: Platform, tmp_path: Path) -> None:
+    """No released SDK has them yet; this is the interface that they are to have."""
+    source = """
+import runpod
+taken = []
+runpod.serverless.register_prestart_hook = lambda hook: taken.append(hook) or hook
+import sdk_exporter
+sdk_exporter.instrument()
+
+@sdk_exporter.prestart
+def load_model():
+    return "loaded"
+
+assert [hook.__name__ for hook in taken] == ["load_model"]
+assert taken[0]() == "loaded"
+"""
+    async with observed_worker(platform, tmp_path, source, instrumented=False) as worker:
+        assert await worker.exit_code() == 0, worker.output()
+        (hook,) = spans(worker, "prestart.hook")
+        about = {"stallscope.prestart.hook": "load_model", "stallscope.prestart.kind": "hook"}
+        assert (hook["s"], hook["a"]) == ("ok", about)

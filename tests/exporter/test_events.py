@@ -1,0 +1,148 @@
+"""Events, ledger and channel reports in this process, read back from the file that they are written to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sdk_exporter import events, ledger, spool
+from sdk_exporter.contract import REDACTED, ChannelViolation, Key, SpanName
+from sdk_exporter.events import Boot
+from sdk_exporter.hooks import channels
+from sdk_exporter.hooks.channels import Channel
+
+Read = Callable[[], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Iterator[Read]:
+    """Start telling into a file; the answer reads it."""
+    descriptor = os.open(tmp_path / "events", os.O_CREAT | os.O_RDWR | os.O_APPEND)
+    page = os.open(tmp_path / "page", os.O_CREAT | os.O_RDWR)
+    os.ftruncate(page, spool.PAGE_BYTES)
+    shared = spool.Page(page)
+    events.start(spool.Writer(descriptor, shared), shared, Boot("b" * 32, "a" * 32, "c" * 16, 1))
+
+    def read() -> list[dict[str, Any]]:
+        return spool.decode((tmp_path / "events").read_bytes(), at_end=True)[0]
+
+    try:
+        yield read
+    finally:
+        events.stop()
+        ledger.in_hand.clear()
+        os.close(descriptor)
+        os.close(page)
+
+
+class Hostile(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no message for you")
+
+
+def test_an_exception_is_told_without_secrets_and_within_its_bounds(written: Read) -> None:
+    secret = "hf_" + "Ab3" * 12
+    attempt = ledger.claim("job-1")
+    for error in (ValueError(f"token={secret} " + "x" * 100_000), Hostile()):
+        events.begin(SpanName.JOB_RUN, attempt=attempt).end(error=error)
+    first, second = [record for record in written() if record["k"] == "end"]
+    assert secret not in str(written())
+    assert REDACTED in first["x"]["message"]
+    assert len(first["x"]["message"].encode()) <= 4096
+    assert len(first["x"]["stacktrace"].encode()) <= 16_384
+    assert second["x"]["type"].endswith("test_events.Hostile")
+    assert second["x"]["message"] == "<message could not be read>"
+    assert first["a"] == {Key.ERROR_TYPE: "ValueError"}
+
+
+def test_a_span_ends_once_and_hangs_from_the_first_of_its_attempt(written: Read) -> None:
+    attempt = ledger.claim("job-1")
+    events.point(SpanName.JOB_CLAIMED, attempt=attempt)
+    run = events.begin(SpanName.JOB_RUN, {"absent": None}, attempt=attempt)
+    run.end()
+    run.end(error=ValueError("too late"))
+    ledger.release(attempt, "delivered")
+    ledger.release(attempt, "stopped")
+    claimed, started, ended, released = written()
+    assert claimed["li"] == ["a" * 32, "c" * 16]
+    assert [record["pa"] for record in (started, ended)] == [claimed["id"]] * 2
+    assert {record["tr"] for record in (claimed, started, ended)} == {attempt.trace_id}
+    assert (started["id"], started["a"], ended["s"], released["o"]) == (ended["id"], {}, "ok", "delivered")
+    assert ledger.ids() == []
+
+
+def test_hostile_ids_are_kept_verbatim_up_to_their_bound(written: Read) -> None:
+    for job_id in ("a/b%2F\"'<script>", "\ud800lone", "x" * 5000):
+        attempt = ledger.claim(events.job_id_text(job_id))
+        events.hand(attempt)
+    ids = [record["j"] for record in written()]
+    assert ids[0] == "a/b%2F\"'<script>"
+    assert ids[1] == "\ufffdlone"
+    assert len(ids[2].encode()) == 1024
+
+
+async def test_the_current_job_follows_tasks_and_threads_of_asyncio(written: Read) -> None:
+    attempt = ledger.claim("job-1")
+    token = events.current.set(attempt)
+    seen = await asyncio.gather(asyncio.to_thread(events.current.get), asyncio.create_task(_current()))
+    events.current.reset(token)
+    assert seen == [attempt, attempt]
+    assert events.current.get() is None
+
+
+async def _current() -> Any:
+    return events.current.get()
+
+
+def reports(read: Read) -> list[tuple[str, int, int]]:
+    told = [record["a"] for record in read()]
+    return [(a[Key.CHANNEL_STATE], a[Key.CHANNEL_POLLS], a[Key.CHANNEL_CONSECUTIVE_FAILURES]) for a in told]
+
+
+def test_a_channel_reports_its_death_and_the_second_valid_answer_after_it(
+    written: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "DEAD_SECONDS", 0.0)
+    channel = Channel(SpanName.STOP_CHANNEL)
+    channel.polled(0.1, is_empty=True)
+    for _ in range(5):
+        channel.polled(0.1, is_failure=True)
+    for _ in range(4):
+        channel.polled(0.1, is_empty=True)
+    assert reports(written) == [
+        ("ok", 1, 0),
+        ("failing", 1, 1),  # the first failure
+        ("failing", 2, 3),  # dead: the third without a valid answer
+        ("ok", 3, 0),  # the first valid answer
+        ("ok", 1, 0),  # the second, which ends it
+    ]
+
+
+def test_a_flapping_channel_is_told_thirty_times_a_minute_at_most(written: Read) -> None:
+    channel = Channel(SpanName.STOP_CHANNEL)
+    for number in range(200):
+        channel.polled(0.1, is_failure=number % 2 == 0)
+    assert len(reports(written)) == channels.CHANGES_PER_REPORT_TIME
+
+
+def test_a_channel_that_spins_is_told_once_with_its_rate(written: Read) -> None:
+    channel = Channel(SpanName.JOB_TAKE)
+    for _ in range(500):
+        channel.polled(0.0, is_empty=True, is_idle=True)
+    assert [state for state, _, _ in reports(written)] == ["ok", "spinning"]
+    channel.polled(0.0)
+    assert reports(written)[-1][:2] == ("ok", 461)
+
+
+def test_another_violation_is_a_change(written: Read) -> None:
+    channel = Channel(SpanName.STOP_CHANNEL)
+    for violation in (ChannelViolation.PARSE, ChannelViolation.PARSE, ChannelViolation.WRONG_KEY):
+        channel.polled(0.1, violation=violation)
+    told = [record["a"][Key.CHANNEL_VIOLATION] for record in written()]
+    assert told[0] == "parse"
+    assert told[-1] == "wrong_key"
