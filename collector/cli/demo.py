@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import itertools
 import json
 import signal
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collector.demo.show import Outcome
 
 DEFAULT_PORT: Final = 4318
+NEEDED: Final = ("aiohttp", "chdb", "runpod")
 SEED_SECONDS: Final = 45.0
 """Pause between two requests once every scenario was shown, so that the pages stay alive."""
 
@@ -41,12 +43,13 @@ def demo(port: int | None, *, once: bool, with_slow: bool, as_json: bool) -> int
     """
     if as_json and not once:
         raise click.UsageError("--json goes with --once")
-    try:
-        import collector.demo.show as _  # noqa: F401 - are the demo's parts installed?
-    except ModuleNotFoundError as error:
+    missing = [part for part in NEEDED if importlib.util.find_spec(part) is None]
+    if missing:
         raise CommandFailed(
-            f"the demo needs {error.name}: pip install 'stallscope[embedded,demo]'", "usage_error", exit_code=USAGE
-        ) from None
+            f"the demo needs {', '.join(missing)}: pip install 'stallscope[embedded,demo]'",
+            "usage_error",
+            exit_code=USAGE,
+        )
     shown_port = port if port is not None else (0 if once else DEFAULT_PORT)
     try:
         return asyncio.run(_until_told(_demo(shown_port, once=once, with_slow=with_slow, as_json=as_json)))

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,10 +21,8 @@ if TYPE_CHECKING:
 
 FREE_BYTES: Final = 1 << 30
 """Less free disk than this under the embedded store is worth a word."""
-PARTS: Final = (
-    ("chdb", "the embedded store", "pip install 'stallscope[embedded]'"),
-    ("runpod", "the demo's workers", "pip install 'stallscope[demo]'"),
-)
+CLOCK_SECONDS: Final = 2.0
+"""More difference than this between the store's clock and ours makes times on pages wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +55,18 @@ def examine() -> list[Finding]:
     from collector.clickhouse import target_of
     from collector.settings import Settings, SettingsError
 
-    parts = [_part(module, what, fix) for module, what, fix in PARTS]
+    demo = _part("the demo's workers", "runpod", "demo", needed=False)
     try:
         settings = Settings.from_env(os.environ)
         target = target_of(settings.database_url.get_secret_value())
         tokens = Tokens.of(settings)
     except SettingsError as error:
-        return [Finding("settings", False, str(error)), *parts]
+        return [Finding("settings", False, str(error)), demo]
     said = "none set: this machine only" if tokens.none_set else "set"
-    findings = [Finding("settings", True, f"store {target}"), *parts, Finding("tokens", True, said)]
+    embedded = _part("the embedded store", "chdb", "embedded", needed=target.path is not None)
+    findings = [Finding("settings", True, f"store {target}"), embedded, demo, Finding("tokens", True, said)]
+    if not embedded.ok:
+        return findings
     if target.path is not None:
         findings.append(_disk(target.path))
         if not target.path.exists():
@@ -72,9 +74,10 @@ def examine() -> list[Finding]:
     return [*findings, *asyncio.run(_store(settings))]
 
 
-def _part(module: str, what: str, fix: str) -> Finding:
+def _part(what: str, module: str, extra: str, *, needed: bool) -> Finding:
     present = importlib.util.find_spec(module) is not None
-    return Finding(what, present, "installed" if present else f"not installed: {fix}")
+    missing = f"not installed: pip install 'stallscope[{extra}]'" + ("" if needed else " (not needed as things are)")
+    return Finding(what, present or not needed, "installed" if present else missing)
 
 
 def _disk(path: Path) -> Finding:
@@ -93,10 +96,19 @@ async def _store(settings: Settings) -> list[Finding]:
     except StallscopeError as error:
         return [Finding("store", False, f"{error}")]
     try:
+        began = time.time()
+        told = (await db.query("SELECT toUnixTimestamp64Milli(now64(3)) AS now_ms"))[0]["now_ms"] / 1000
+        findings = [Finding("store", True, "answers"), _clock(told, began, time.time())]
         waiting = [migration.name for migration in await migrate.plan(db)]
     except StallscopeError as error:
-        return [Finding("store", True, "answers"), Finding("migrations", False, str(error))]
+        return [Finding("migrations", False, str(error))]
     finally:
         await db.close()
     detail = f"{len(waiting)} wait: run `stallscope migrate`" if waiting else "all applied"
-    return [Finding("store", True, "answers"), Finding("migrations", not waiting, detail)]
+    return [*findings, Finding("migrations", not waiting, detail)]
+
+
+def _clock(told: float, began: float, ended: float) -> Finding:
+    """The store's time against ours, which it should lie between."""
+    apart = max(began - told, told - ended, 0.0)
+    return Finding("clocks", apart <= CLOCK_SECONDS, f"the store's clock is {apart:.1f} s from this machine's")

@@ -231,3 +231,16 @@ async def test_a_job_of_a_silent_worker_is_queued_again_and_then_fails() -> None
                 assert (await answer.json())["id"] == said["id"]
         job = await platform.wait_status(said["id"])
         assert (job.status, job.error) == ("FAILED", "job timed out after 1 retries")
+
+
+async def test_an_answer_can_be_changed_or_garbled_on_its_way(
+    platform: Platform, caller: aiohttp.ClientSession
+) -> None:
+    platform.arm("job-take", Fault(change=lambda text: text.replace("prompt", "tpmorp")))
+    platform.arm("job-take", Fault(status=200, body="{broken", content_type="application/json", garble=True))
+    jobs = [await post(caller, "run", {"input": {"prompt": "hi"}}) for _ in range(2)]
+    async with caller.get(f"job-take/{WORKER}") as answer:
+        assert (await answer.json())["input"] == {"tpmorp": "hi"}
+    async with caller.get(f"job-take/{WORKER}") as answer:
+        assert await answer.text() == "{broken"
+    assert {platform.jobs[job["id"]].status for job in jobs} == {"IN_PROGRESS"}
