@@ -109,8 +109,8 @@ def _ended_though_cancelled(case: Case, cancelled: Record, run: Record) -> Rulin
     """The platform counts it as cancelled, so the signal was due before any result was taken."""
     if run.failed and run.error_type in _ENDED:
         sentence = (
-            f"This request was stopped on {case.worker} as asked: the caller saw it cancelled at {clock(cancelled.last)},"
-            f" and the handler ended by cancellation at {clock(run.last)}."
+            f"This request was stopped on {case.worker} as asked: the caller saw it cancelled at"
+            f" {clock(cancelled.last)}, and the handler ended by cancellation at {clock(run.last)}."
         )
         items = (
             event(cancelled, "the caller saw the request cancelled"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from collector.diagnosis.answer import Phase, PhaseName, State, Wasted
@@ -138,15 +139,31 @@ def _claimed(attempt: AttemptEvidence, stop_ns: int | None) -> Phase | None:
 def wasted_of(evidence: Evidence, state: State) -> Wasted:
     """What the end of the request cost. Nothing is wasted where it did not end badly."""
     newest = evidence.attempts[-1] if evidence.attempts else None
-    since_cancel, held = _after_stop(evidence, newest)
+    since_cancel, held = _after_cancel(evidence, newest)
     if state not in _BAD:
         return Wasted(seconds_since_cancel=since_cancel, slot_held=held)
-    end = _over_ns(newest) if newest else None
-    until = moment(end) if end is not None else evidence.now
+    return Wasted(_caller_seconds(evidence, newest), _gpu_seconds(evidence), since_cancel, held)
+
+
+def _caller_seconds(evidence: Evidence, newest: AttemptEvidence | None) -> float | None:
+    """How long the caller waited: until the answer, or as long as is known where none came."""
     since = evidence.queued_ns if evidence.queued_ns is not None else (newest.start_ns if newest else None)
-    caller = None if since is None else max(between(moment(since), until), 0.0)
-    gpu = [_held_seconds(evidence, attempt) for attempt in evidence.attempts]
-    return Wasted(caller, sum(gpu) if gpu else None, since_cancel, held)
+    if since is None:
+        return None
+    if newest is None or (over := _over_ns(newest)) is None:
+        return max(between(moment(since), evidence.now), 0.0)
+    if newest.delivered is None:  # it went on waiting after the worker was gone
+        over = max([over, *(r.last_ns for r in (*evidence.requests, *evidence.polls))])
+    return max(between(moment(since), moment(over)), 0.0)
+
+
+def _gpu_seconds(evidence: Evidence) -> float | None:
+    """How long workers were occupied: by the attempts, or by the starts that failed."""
+    if evidence.attempts:
+        return sum(_held_seconds(evidence, attempt) for attempt in evidence.attempts)
+    starts = [b for b in Waiting(evidence).boots() if b.boot is not None and b.death is not None]
+    spent = [between(b.boot.start, b.death.last) for b in starts if b.boot is not None and b.death is not None]
+    return sum(max(seconds, 0.0) for seconds in spent) if spent else None
 
 
 def _over_ns(attempt: AttemptEvidence) -> int | None:
@@ -165,16 +182,24 @@ def _held_seconds(evidence: Evidence, attempt: AttemptEvidence) -> float:
     return max(between(moment(attempt.claimed_ns), until), 0.0)
 
 
-def _after_stop(evidence: Evidence, attempt: AttemptEvidence | None) -> tuple[float | None, bool | None]:
-    """Seconds that the handler ran on after the stop signal, and whether it still does."""
-    if attempt is None or not attempt.stops:
-        return None, None
-    stop = attempt.stops[0]
-    if stop.text(Key.STOP_OUTCOME) == StopOutcome.UNKNOWN_JOB:
+def _after_cancel(evidence: Evidence, attempt: AttemptEvidence | None) -> tuple[float | None, bool | None]:
+    """Seconds that the handler ran on after the cancellation, and whether it still does."""
+    cancelled = _cancelled_at(evidence, attempt)
+    if attempt is None or cancelled is None:
         return None, None
     over = attempt.run.end if attempt.run is not None else None
     if over is None and attempt.death is not None:
         over = attempt.death.last
-    if over is None and stop.text(Key.STOP_OUTCOME) == StopOutcome.STOPPED:
-        over = stop.last
-    return max(between(stop.start, over or evidence.now), 0.0), over is None
+    stopped = next((s for s in attempt.stops if s.text(Key.STOP_OUTCOME) == StopOutcome.STOPPED), None)
+    if over is None and stopped is not None:
+        over = stopped.last
+    return max(between(cancelled, over or evidence.now), 0.0), over is None
+
+
+def _cancelled_at(evidence: Evidence, attempt: AttemptEvidence | None) -> datetime | None:
+    """When the stop was signalled, else when the caller saw the cancellation."""
+    landed = [s for s in attempt.stops if s.text(Key.STOP_OUTCOME) != StopOutcome.UNKNOWN_JOB] if attempt else []
+    if landed:
+        return landed[0].start
+    told = (*evidence.requests, *evidence.polls)
+    return next((r.last for r in told if r.text(Key.CALLER_STATUS).upper() == "CANCELLED"), None)

@@ -73,6 +73,24 @@ def test_cost_of_an_ignored_stop() -> None:
     assert answer.wasted.slot_held is True
 
 
+def test_cost_of_a_lost_stop_signal() -> None:
+    answer = answer_of(HISTORIES["cancelled, the signal was dropped, and the late result was taken"][1], tenant="t")
+    assert answer.wasted.seconds_since_cancel == pytest.approx(25)
+    assert answer.wasted.slot_held is False
+
+
+def test_a_caller_goes_on_waiting_after_the_worker_is_gone() -> None:
+    killed = h.death(5, signal="SIGKILL", jobs=[h.JOB])
+    answer = answer_of(h.evidence(h.request(-1), h.claim(0), h.run(0.1), killed, h.poll(40, "IN_PROGRESS")), tenant="t")
+    assert answer.wasted.caller_seconds == pytest.approx(41)
+    assert answer.wasted.gpu_seconds == pytest.approx(5)
+
+
+def test_cost_of_starts_that_crashed() -> None:
+    answer = answer_of(HISTORIES["module-level crash, the request waits"][1], tenant="t")
+    assert answer.wasted.gpu_seconds == pytest.approx(1.3)
+
+
 def test_the_tail_is_the_one_that_the_verdict_was_read_from() -> None:
     answer = answer_of(h.evidence(h.claim(0), failed_prestart(), h.deliver(3.2, 3.3)), tenant="t")
     assert answer.log_tail is not None

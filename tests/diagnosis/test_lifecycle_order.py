@@ -133,7 +133,7 @@ SPANS: dict[str, list[SpanRow]] = {name: spans for name, (_, spans) in ORDER.ite
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_order_and_repeats_change_nothing(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(ORDER)))
     spans = [h.claim(0), *ORDER[name][1], h.request(-1), h.heartbeat(40, process=1.0)]
@@ -210,7 +210,7 @@ def hostile_spans(draw: st.DrawFn) -> SpanRow:
 
 
 @given(spans=st.lists(hostile_spans(), max_size=12))
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_input_makes_it_raise(spans: list[SpanRow]) -> None:
     evidence = evidence_of(h.JOB, spans, h.at(60))
     answer = answer_of(evidence, tenant="default")
