@@ -91,11 +91,20 @@ def _decide(told: _Told) -> _Found | None:
     if told.ended is not None and told.ended.decisive:
         return _of_exit(told, told.ended)
     raised = _exceptions(told, above)
-    if best is not None and not _raised_before(told, raised, best):
+    if best is not None and best.tier > Tier.REPORT and not _raised_before(told, raised, best):
         return _of_hit(told, best)
     if raised:
         return _of_exception(told, raised)
-    return None if told.ended is None else _of_exit(told, told.ended)
+    if told.ended is not None:
+        return _of_exit(told, told.ended)
+    if best is None:
+        return None
+    # A report of a report: what failed is in neither.
+    wrapped = any(
+        index != best.index and said.exception and is_wrapper(said)
+        for index, said in enumerate(told.reading.statements)
+    )
+    return None if wrapped else _of_hit(told, best)
 
 
 def _outlasts(hit: Hit) -> bool:
@@ -196,7 +205,7 @@ def _of_exception(told: _Told, raised: Sequence[int]) -> _Found:
     starting = told.clues.phase in ("boot", "prestart")
     values = {"type": said.exception.rsplit(".", 1)[-1], "message": said.message.split("\n")[0]}
     confidence: Confidence = "likely" if len(different) == 1 and inside and not starting else "possible"
-    return _Found(RULE_OF["handler_exception"], confidence, raised[0], values)
+    return _Found(RULE_OF["handler_exception"], confidence, raised[0], values, "the code raised {type}[: {message}]")
 
 
 def _of_exit(told: _Told, ended: Exit) -> _Found:

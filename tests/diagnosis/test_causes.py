@@ -17,20 +17,21 @@ from collector.diagnosis.rules.shape import CompiledSignal, fill
 
 # What the public cases must score (right cause, right line, right among those answered firmly).
 CAUSE, LINE, PRECISION = 0.97, 0.95, 0.98
-CODES = frozenset(
+TAXONOMY = (
     "cuda_oom kv_cache_no_room cuda_error gpu_arch_unsupported gpu_driver_mismatch gpu_unavailable gpu_hardware_fault"
     " nccl_error host_oom shm_exhausted disk_full native_crash port_in_use gated_model_auth model_not_found"
     " hub_unavailable network_unreachable model_corrupt model_unsupported import_error native_lib_error"
     " missing_component config_invalid image_start_failed handler_exception input_invalid payload_too_large"
     " output_not_serializable sidecar_unreachable storage_upload_failed timeout request_cancelled"
-    " capacity_unavailable terminated_by_platform platform_api_error".split()
+    " capacity_unavailable terminated_by_platform platform_api_error"
 )
+CODES = frozenset(TAXONOMY.split())
 
 
 def missed(answers: list[Told]) -> str:
     wrong = [answer for answer in answers if not (answer.right and answer.line_right)]
     return "\n".join(
-        f"{answer.tail.name}: {answer.cause.code} ({answer.cause.confidence}), line {plain(answer.cause.line or '')[:120]}"
+        f"{answer.tail.name}: {answer.cause.code} ({answer.cause.confidence}), {plain(answer.cause.line or '')[:120]}"
         for answer in wrong
     )
 
@@ -58,7 +59,7 @@ def test_composed_public_cases_are_read_right() -> None:
     assert share(sum(answer.right for answer in answers), len(answers)) >= CAUSE, missed(answers)
 
 
-@pytest.mark.parametrize("stem", ["gpu", "host", "model", "software", "request", "mixed", "elsewhere"])
+@pytest.mark.parametrize("stem", ["gpu", "host", "model", "software", "request", "mixed", "elsewhere", "further"])
 def test_variants_are_read_right(stem: str) -> None:
     answers = [told(tail) for tail in variants() if tail.name.startswith(f"{stem}-")]
 
@@ -119,10 +120,14 @@ def said(**clues: object) -> Cause:
 
 
 def test_details_are_repeated_where_the_text_holds_them() -> None:
-    memory = said(text="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of"
-                       " 23.69 GiB of which 1.20 GiB is free.")  # fmt: skip
-    cache = said(text="ValueError: The model's max seq len (32768) is larger than the maximum number of tokens that can be"
-                      " stored in KV cache (17744).")  # fmt: skip
+    memory = said(
+        text="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of"
+        " 23.69 GiB of which 1.20 GiB is free."
+    )
+    cache = said(
+        text="ValueError: The model's max seq len (32768) is larger than the maximum number of tokens that can be"
+        " stored in KV cache (17744)."
+    )
 
     assert memory.explanation == (
         "the GPU ran out of memory: tried to allocate 2.50 GiB on GPU 0, 1.20 GiB free of 23.69 GiB"

@@ -38,7 +38,7 @@ def firmly_wrong(answer: Told) -> bool:
 
 
 def test_a_verdict_goes_with_its_evidence() -> None:
-    """Every line that it rests on is taken away, one after the other: it must not outlive them, nor turn firm and wrong."""
+    """Every line that it rests on is taken away in turn: it must not outlive them, nor turn firm and wrong."""
     kept, turned, cases = [], [], [case for case in public_cases() if case.root]
     for case in cases:
         first, tail = told(case), case

@@ -44,5 +44,12 @@ RULE = Rule(
             unless=r"KV|cache|shared memory|disk|No available (?:memory|block)|DiskPressure only|kubelet",
             unless_near=r"back-off pulling",
         ),
+        Signal(
+            r"Unable to allocate resources|Requested node configuration is not available"
+            r"|Resources? (?:are )?temporarily unavailable for",
+            "the batch system has no such machine",
+            ("srun: error: Unable to allocate resources: Requested node configuration is not available",),
+            strength="likely",
+        ),
     ),
 )

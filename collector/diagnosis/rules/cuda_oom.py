@@ -46,10 +46,14 @@ RULE = Rule(
                 "torch.cuda.OutOfMemoryError: Allocation on device",
             ),
             Tier.RESOURCE,
-            unless=r"java\.lang|host memory|CPU memory|ray\.exceptions|^\s*except ",
+            unless=(
+                r"java\.lang|Container killed|due to memory usage|host memory|CPU memory"
+                r"|ray\.exceptions|^\s*except "
+            ),
         ),
         Signal(
-            r"CUDA(?: driver)? error:? (?:code=2\()?(?:\d+ )?:? ?(?:\(?cudaErrorMemoryAllocation|out of memory)",
+            r"CUDA(?: driver| runtime)? error:? (?:code=2\()?(?:\d+ )?:? "
+            r"?(?:\(?cudaErrorMemoryAllocation|out of memory)",
             "the runtime's own error code for memory",
             (
                 "RuntimeError: CUDA error: out of memory",
@@ -214,6 +218,22 @@ RULE = Rule(
             strength="possible",
             errors_only=True,
             unless=r"utilization",
+        ),
+        Signal(
+            r"Out of memory error on GPU|cannot allocate [\d.]+\w+ memory on GPU"
+            r"|device memory allocation of size \d+ failed"
+            r"|alloc\w* (?:of )?device memory failed|HSA_STATUS_ERROR_OUT_OF_RESOURCES|PI_ERROR_OUT_OF_RESOURCES"
+            r"|PI_ERROR_OUT_OF_DEVICE_MEMORY|CallbackErrorOutOfMemory|Insufficient VRAM|enough GPU RAM to fit",
+            "other frameworks and drivers: Paddle, Ascend, ROCm, oneAPI, Vulkan, Metal",
+            (
+                "ResourceExhaustedError: Out of memory error on GPU 0. Cannot allocate 1.2GB memory on GPU 0",
+                "ggml_vulkan: Device memory allocation of size 1073741824 failed.",
+                "RuntimeError: Malloc device memory failed, size[8589934592], ret[207001]",
+                "ValueError: Some modules are dispatched on the CPU or the disk. Make sure you "
+                "have enough GPU RAM to fit it",
+            ),
+            Tier.RESOURCE,
+            strength="likely",
         ),
     ),
 )

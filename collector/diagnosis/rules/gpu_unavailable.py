@@ -127,5 +127,12 @@ RULE = Rule(
             strength="possible",
             unless=r"\bINFO\b|supported",
         ),
+        Signal(
+            r"Unable to initialize backend '(?:cuda|gpu|rocm|tpu)'|does not allocate any GPUs on the driver node",
+            "a framework that was told to use a card finds none",
+            ("RuntimeError: Unable to initialize backend 'cuda': FAILED_PRECONDITION: No visible GPU devices.",),
+            strength="likely",
+            unless=r"\bINFO\b|\bWARN|\bDEBUG",
+        ),
     ),
 )

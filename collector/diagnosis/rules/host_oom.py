@@ -142,5 +142,11 @@ RULE = Rule(
                 "answer to memory running out"
             ),
         ),
+        Signal(
+            r"Container killed due to|killed due to (?:high )?memory|OutOfMemoryError: Container killed",
+            "a container service ended it for memory",
+            ("OutOfMemoryError: Container killed due to memory usage",),
+            Tier.RESOURCE,
+        ),
     ),
 )

@@ -111,14 +111,19 @@ RULE = Rule(
         Signal(
             r"OCI runtime (?:create|exec) failed|failed to (?:start|create) (?:container|shim)",
             "the container runtime gave up; what stands behind it says why, if anything",
-            (
-                "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process",
-            ),
+            ("failed to create shim task: OCI runtime create failed: runc create failed: unable to start",),
             Tier.HINT,
             strength="possible",
             unless=r"nvidia|driver|cuda|CDI",
             unless_near=r"nvidia-container-cli: |could not select device driver|failed to inject cdi",
             says="the container runtime could not start the container",
+        ),
+        Signal(
+            r"Cannot(?:Pull|Start|Create)ContainerError|Cannot(?:Pull|Start|Create)Container\b",
+            "the container service could not pull or start it",
+            ("CannotPullContainerError: pull image manifest has been retried 1 time(s): not found",),
+            strength="likely",
+            says="the container service could not pull or start the image",
         ),
     ),
 )

@@ -97,5 +97,16 @@ RULE = Rule(
             strength="likely",
             says="importing {module} went in a circle, or a file of the same name hides it",
         ),
+        Signal(
+            r"AttributeError: (?:partially initialized )?module '(?P<module>[\w.]+)' has no "
+            r"attribute '(?P<name>\w+)'|PydanticImportError",
+            "a package of another version than the code expects, seen while it starts",
+            ("AttributeError: module 'torch.library' has no attribute 'register_fake'",),
+            Tier.LAST_RESORT,
+            strength="possible",
+            phases=("boot", "prestart"),
+            says="a package is of another version than the code expects[: {module} has no {name}]",
+            advice=("Pin versions of the packages that fit each other: the message names the one that differs.",),
+        ),
     ),
 )

@@ -58,7 +58,7 @@ RULE = Rule(
             r"|(?:Failed|Unable|failed|unable|Could not|cannot) to (?:decode|load|read|open|parse"
             r"|download|fetch) (?:the )?(?:input )?(?:image|audio|video|base64)\b"
             r"|Error opening [^\n]{0,120}: (?:Format not recognised|System error"
-            r"|File contains data)|LibsndfileError|(?:OpenCV|cv2)[^\n]{0,120}!_src\.empty\(\)"
+            r"|File contains data)|LibsndfileError|(?:OpenCV|cv2)[^\n]{0,120}!_?s(?:rc|size)\.empty\(\)"
             r"|unsupported (?:image|audio|video|file|media) (?:format|type)|(?:image|audio"
             r"|video) (?:is )?(?:corrupt|invalid|too small)|not a valid (?:image|audio|video"
             r"|base64)",
@@ -161,7 +161,7 @@ RULE = Rule(
             strength="possible",
             errors_only=True,
             phases=("handler", "queue"),
-            unless=r"input_ids|inputs_embeds|tensor|server|dtype",
+            unless=r"input_ids|inputs_embeds|tensor|server|dtype|bias|should be the same|c10::|weight",
         ),
     ),
 )

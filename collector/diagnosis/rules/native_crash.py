@@ -110,5 +110,16 @@ RULE = Rule(
             strength="possible",
             says="a check in native code failed",
         ),
+        Signal(
+            r"access violation|0xC0000005|-1073741819|3221225477|0xC0000409|-1073740791|EXCEPTION_ACCESS_VIOLATION",
+            "a crash as Windows reports it",
+            (
+                "Process finished with exit code -1073741819 (0xC0000005)",
+                "OSError: exception: access violation reading 0x0",
+            ),
+            Tier.CRASH,
+            strength="likely",
+            says="native code crashed with an access violation",
+        ),
     ),
 )

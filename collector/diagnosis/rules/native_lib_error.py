@@ -63,7 +63,8 @@ RULE = Rule(
         Signal(
             r"kann die Shared-Object-Datei nicht öffnen"
             r"|impossible d'ouvrir le fichier d'objet partagé|no se puede abrir el (?:fichero"
-            r"|archivo) (?:de )?objeto(?:s)? compartido|无法打开共享(?:目标|对象)文件|共有オブジェクトファイルを開けません"
+            r"|archivo) (?:de )?objeto(?:s)? compartido|无法打开共享(?:目标|对象)文件"
+            r"|共有オブジェクトファイルを開けません"
             r"|não é possível abrir arquivo (?:de )?objeto compartilhado"
             r"|не удаётся открыть общий объектный файл"
             r"|impossibile aprire il file oggetto condiviso",

@@ -22,7 +22,7 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"Failed to resolve|Temporary failure in name resolution|Name or service not known"
+            r"Failed to resolve (?!ref|image)|Temporary failure in name resolution|Name or service not known"
             r"|nodename nor servname|getaddrinfo failed|NameResolutionError|Could(?: not"
             r"|n't) resolve host|Name does not resolve|No address associated with hostname"
             r"|Temporary failure resolving|server misbehaving|dial tcp: lookup|no such host"
@@ -74,7 +74,7 @@ RULE = Rule(
             r"|ClientConnectorDNSError|httpx\.ConnectError|httpcore\.ConnectError"
             r"|error trying to connect|SSLError|CERTIFICATE_VERIFY_FAILED|SSLEOFError"
             r"|ProxyError|Tunnel connection failed|Connection timed out|Errno 110\b"
-            r"|ConnectionResetError|Connection reset by peer|RemoteDisconnected|Connection aborted"
+            r""
             r"|EndpointConnectionError|Could not connect to the endpoint URL",
             "a connection to an outside service cannot be made",
             (
@@ -116,6 +116,16 @@ RULE = Rule(
             Tier.HINT,
             strength="likely",
             unless_near=r"429 client error|too many requests|401 client error|403 client error|gated",
+        ),
+        Signal(
+            r"ConnectionResetError|Connection reset by peer|RemoteDisconnected|Connection aborted|Connection broken",
+            "a connection to an outside service broke off",
+            ("requests.exceptions.ConnectionError: ('Connection aborted.', ConnectionResetError(104, 'reset'))",),
+            Tier.HINT,
+            strength="possible",
+            near=r"https://|port=443|:443|huggingface|hf_hub|\.amazonaws\.com",
+            unless=r"127\.0\.0\.1|localhost|NCCL|TCPStore|closing transport|getting job|job-(?:take|done)",
+            unless_near=r"putobject|upload_file|upload_fileobj",
         ),
     ),
 )

@@ -59,5 +59,13 @@ RULE = Rule(
             Tier.CRASH,
             strength="possible",
         ),
+        Signal(
+            r"^(?:asyncio\.(?:exceptions\.)?|concurrent\.futures\.\S{0,12})?CancelledError\b",
+            "a task was cancelled; by whom is not in the line",
+            ("asyncio.exceptions.CancelledError",),
+            Tier.REPORT,
+            strength="possible",
+            phases=("handler", "stop"),
+        ),
     ),
 )

@@ -21,6 +21,7 @@ class Tier(IntEnum):
     HINT = 3  # names a cause that often is itself a consequence, or has two readings
     LAST_RESORT = 2  # true, but only where nothing names why (rule 14)
     CRASH = 1  # the process died or raised, and that is all; here the earliest wins too
+    REPORT = 0  # says that something failed, not what; an exception that nothing explains says more
 
 
 Strength = Literal["certain", "likely", "possible"]

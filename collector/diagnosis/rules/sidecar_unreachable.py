@@ -101,7 +101,7 @@ RULE = Rule(
             r"|RemoteDisconnected|Remote end closed connection without response"
             r"|ServerDisconnectedError|Server disconnected|ConnectionClosedError"
             r"|ChunkedEncodingError|IncompleteRead|Connection reset by peer|Connection aborted"
-            r"|ConnectionResetError|closed the WebSocket connection|RemoteProtocolError",
+            r"|ConnectionResetError|closed the WebSocket connection|RemoteProtocolError|ClientPayloadError",
             "a local server broke off its answer; why is not in this line",
             (
                 "requests.exceptions.ChunkedEncodingError: ('Connection broken: IncompleteRead(0 "

@@ -45,7 +45,8 @@ RULE = Rule(
             r"NoCredentialsError|Unable to locate credentials|PartialCredentialsError"
             r"|InvalidAccessKeyId|SignatureDoesNotMatch|NoSuchBucket|EndpointConnectionError"
             r"|Could not connect to the endpoint URL|AccessDenied|Invalid endpoint|ExpiredToken"
-            r"|DefaultCredentialsError|AllAccessDisabled|RequestTimeTooSkewed|PermanentRedirect"
+            r"|DefaultCredentialsError|AllAccessDisabled|RequestTimeTooSkewed|ResourceNotFoundError"
+            r"|ContainerNotFound|PermanentRedirect"
             r"|InvalidBucketName",
             "storage refuses, in the middle of writing a result (rule 9)",
             ("botocore.exceptions.NoCredentialsError: Unable to locate credentials",),

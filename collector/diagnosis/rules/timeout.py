@@ -53,7 +53,7 @@ RULE = Rule(
             r"SoftTimeLimitExceeded|TimeLimitExceeded|time limit (?:exceeded|reached|expired)"
             r"|exceeded (?:the )?(?:time(?:out)? limit|timeout|maximum (?:execution )?time)"
             r"|timeout (?:exceeded|expired|reached|waiting|after|while|occurred|error)"
-            r"|504 Gateway Time-?out|WORKER TIMEOUT|GatewayTimeout|FUNCTION_INVOCATION_TIMEOUT",
+            r"|504 Gateway Time-?out|WORKER TIMEOUT|hit (?:its|the) timeout|GatewayTimeout|FUNCTION_INVOCATION_TIMEOUT",
             "a limit expired",
             (
                 "requests.exceptions.ReadTimeout: HTTPConnectionPool(host='127.0.0.1', "
