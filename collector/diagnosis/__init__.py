@@ -15,10 +15,11 @@ from collector.diagnosis.answer import (
     Revision,
     Verdict,
 )
-from collector.diagnosis.evidence import Evidence, Record, moment
+from collector.diagnosis.evidence import Evidence
 from collector.diagnosis.lifecycle import judge, judge_unclaimed
 from collector.diagnosis.lifecycle_case import Ruling
 from collector.diagnosis.phases import phases_of, wasted_of
+from collector.diagnosis.records import Record, moment
 from collector.diagnosis.tail import diagnose_tail
 
 __all__ = ["answer_of", "diagnose", "diagnose_tail"]

@@ -24,7 +24,7 @@ from collector.diagnosis.answer import (
 )
 from collector.diagnosis.causes import find_cause
 from collector.diagnosis.clues import Cause, CluePhase, Clues, ExceptionClue
-from collector.diagnosis.evidence import AttemptEvidence, Evidence, Record, accepted, moment
+from collector.diagnosis.evidence import AttemptEvidence, Evidence, accepted
 from collector.diagnosis.lifecycle_words import (
     between,
     duration,
@@ -35,6 +35,7 @@ from collector.diagnosis.lifecycle_words import (
     signal_name,
     signal_number,
 )
+from collector.diagnosis.records import Record, moment
 from collector.diagnosis.verdicts import CAUSES, VERDICTS, doc_of
 from sdk_exporter.contract import Key
 

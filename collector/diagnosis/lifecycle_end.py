@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from collector.diagnosis.answer import Confidence, EvidenceItem, Missing, State
-from collector.diagnosis.evidence import Record, moment
 from collector.diagnosis.lifecycle_case import (
     LAUNCHER,
     NO_FAILURE,
@@ -32,6 +31,7 @@ from collector.diagnosis.lifecycle_case import (
 from collector.diagnosis.lifecycle_outcome import unread_handler
 from collector.diagnosis.lifecycle_start import has_no_bound, waiting_on
 from collector.diagnosis.lifecycle_words import between, clock, duration, name, raised
+from collector.diagnosis.records import Record, moment
 from sdk_exporter.contract import Key
 
 SHELL_SIGNAL_BASE: Final = 128

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from collector.diagnosis.answer import Confidence, EvidenceItem, Missing, State
-from collector.diagnosis.evidence import Record
 from collector.diagnosis.lifecycle_case import (
     HANDLER_LOGS,
     LAUNCHER,
@@ -30,6 +30,7 @@ from collector.diagnosis.lifecycle_case import (
     why_in_brackets,
 )
 from collector.diagnosis.lifecycle_words import between, clock, duration, one_line
+from collector.diagnosis.records import Record
 from sdk_exporter.contract import HandlerKind, Key
 
 EMPTY_INPUT: Final = "empty_input_dropped"
@@ -214,6 +215,8 @@ def _self_cancelled(case: Case, run: Record) -> Ruling:
         f" after it had begun, though nobody had asked for a stop; {case.worker} sends nothing for such a request."
     )
     reading = read(run, phase="handler", fallback=given("handler_exception"))
+    if reading.cause.code == "request_cancelled":  # what the exception looks like; here it is known that nobody asked
+        reading = replace(reading, cause=given("handler_exception"))
     items = (
         event(run, "the handler ended with CancelledError"),
         absence("no stop signal for this request was told"),

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from collector.diagnosis.answer import Confidence, EvidenceItem
-from collector.diagnosis.evidence import BootEvidence, Evidence, Record, moment
+from collector.diagnosis.evidence import BootEvidence, Evidence
 from collector.diagnosis.lifecycle_case import (
     LAUNCHER,
     LOG_CAPTURE,
@@ -31,6 +31,7 @@ from collector.diagnosis.lifecycle_case import (
 )
 from collector.diagnosis.lifecycle_start import failed_check, failed_start, fitness_ruling, start_ruling
 from collector.diagnosis.lifecycle_words import between, clock, duration, name
+from collector.diagnosis.records import Record, moment
 from sdk_exporter.contract import Key
 
 BOOT_SLOW_SECONDS: Final = 120.0

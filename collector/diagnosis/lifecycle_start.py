@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from collector.diagnosis.answer import EvidenceItem
-from collector.diagnosis.evidence import BootEvidence, Record, moment
+from collector.diagnosis.evidence import BootEvidence
 from collector.diagnosis.lifecycle_case import (
     LOG_CAPTURE,
     SETTLED_SECONDS,
@@ -22,6 +22,7 @@ from collector.diagnosis.lifecycle_case import (
     ruling,
 )
 from collector.diagnosis.lifecycle_words import between, duration, name
+from collector.diagnosis.records import Record, moment
 from sdk_exporter.contract import Key, PrestartKind
 
 _TIMEOUTS: Final = frozenset({"prestarttimeout", "initializertimeout", "inittimeout"})

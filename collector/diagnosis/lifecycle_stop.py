@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from collector.diagnosis.answer import Confidence, State
-from collector.diagnosis.evidence import Record
 from collector.diagnosis.lifecycle_case import (
     SILENCE_POSSIBLE_SECONDS,
     Case,
@@ -19,6 +18,7 @@ from collector.diagnosis.lifecycle_case import (
     ruling,
 )
 from collector.diagnosis.lifecycle_words import between, clock, duration, raised
+from collector.diagnosis.records import Record
 from sdk_exporter.contract import ChannelState, Key, StopOutcome
 
 STOP_GRACE_SECONDS: Final = 10.0

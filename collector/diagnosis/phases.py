@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Final
 
 from collector.diagnosis.answer import Phase, PhaseName, State, Wasted
-from collector.diagnosis.evidence import AttemptEvidence, BootEvidence, Evidence, Record, moment
+from collector.diagnosis.evidence import AttemptEvidence, BootEvidence, Evidence
 from collector.diagnosis.lifecycle_queue import Waiting
 from collector.diagnosis.lifecycle_words import between
+from collector.diagnosis.records import Record, moment
 from sdk_exporter.contract import Key, StopOutcome
 
 _BAD: Final[tuple[State, ...]] = ("failed", "lost", "stalled")

@@ -6,7 +6,8 @@ import hashlib
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from collector.diagnosis.evidence import Evidence, evidence_of, nanoseconds
+from collector.diagnosis.evidence import Evidence, evidence_of
+from collector.diagnosis.records import nanoseconds
 from collector.rows import SpanEvent, SpanRow
 from sdk_exporter.contract import EXCEPTION_EVENT, STARTED_SUFFIX, Key, SpanName
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import histories as h
 
-from collector.diagnosis.evidence import evidence_of, heard_of, moment, records_of
+from collector.diagnosis.evidence import evidence_of, heard_of
+from collector.diagnosis.records import moment, records_of
 from sdk_exporter.contract import Key, LogScope, SpanName
 
 
