@@ -31,9 +31,11 @@ class Tee:
         """`write`, told about afterwards. Its answer and its exceptions pass untouched."""
         self.original = write
 
+        told = self.told
+
         def teed(text: str, /) -> Any:
             answer = write(text)
-            self.told(text)
+            told(text)
             return answer
 
         return teed
@@ -48,14 +50,12 @@ class Tee:
             return
         attempt = events.current.get()
         job_id = attempt.job_id if attempt is not None else None
-        text = self._pending.pop(job_id, "") + text
-        cut = text.rfind("\n") + 1
-        if cut == 0 and len(text) >= PIECE_CHARACTERS:
-            cut = len(text)
-        if cut:
-            self._tell(job_id, text[:cut])
-        if text[cut:]:
-            self._pending[job_id] = text[cut:]
+        if self._pending:
+            text = self._pending.pop(job_id, "") + text
+        if text.endswith("\n") or len(text) >= PIECE_CHARACTERS:
+            self._tell(job_id, text)
+        elif text:
+            self._pending[job_id] = text  # `print` writes the line and its end apart
 
     def _tell(self, job_id: str | None, text: str) -> None:
         # Raw on purpose: the recorder, on this machine, redacts what it keeps as one text. A piece redacted on its own
