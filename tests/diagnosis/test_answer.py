@@ -168,6 +168,22 @@ def test_docs_are_printed_from_the_catalogue() -> None:
     assert (ROOT / "docs" / "verdicts.md").read_text(encoding="utf-8") == markdown()
 
 
+CODES = """
+completed queued running stopped boot_crashed boot_hung fitness_failed init_failed init_timeout prestart_failed
+prestart_timeout handler_failed handler_returned_error generator_failed handler_exited self_cancelled stop_swallowed
+stop_ignored stop_late stop_cleanup_failed stop_signal_lost cancelled_in_queue stranded_claim worker_killed
+worker_crashed worker_hung worker_replaced backend_dead result_lost result_undeliverable result_expired
+claim_lost_on_intake empty_input_dropped queue_stalled cold_start_slow execution_timeout expired pending_returned
+unknown
+"""
+
+
+def test_the_codes_are_those_of_the_contract() -> None:
+    """Scripts and dashboards of others depend on them: adding is free, renaming or removing breaks a user."""
+    assert set(CODES.split()) <= set(VERDICTS)
+    assert len(CAUSES) >= 37
+
+
 def test_every_code_has_an_anchor_of_its_own() -> None:
     text = markdown()
     for code in VERDICTS:
