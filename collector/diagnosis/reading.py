@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 Level = Literal["debug", "info", "warning", "error", ""]
 
-_ANSI = re.compile(
-    r"\x1b(?:\[[0-9;?]{0,32}[ -/]?[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\-_])?|\[(?:\d{1,3};){0,4}\d{1,3}m"
-)
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,32}[ -/]?[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\-_])?")
+_BARE_COLOUR = re.compile(r"\[(?:\d{1,3};){0,4}\d{1,3}m")  # the escape character was lost on the way
 _ESCAPED_BREAK = re.compile(r"(?:\\r)?\\n")
 _GLUED = re.compile(r"(?<=\})(?=\{\")")
 _PROGRESS = re.compile(r"\d{1,3}%[ |\u2500-\u25ff]|\d(?:it/s|s/it|[kKMG]i?B/s)")
@@ -65,7 +65,7 @@ _LEVELS: dict[str, Level] = {
     "ERROR": "error", "Error": "error", "CRITICAL": "error", "FATAL": "error",
 }  # fmt: skip
 _GLOG_LEVEL: dict[str, Level] = {"I": "info", "W": "warning", "E": "error", "F": "error"}
-_GLOG = re.compile(r"\[?([IWEF])\d{3,6} [\d:.]{8,24}")
+_GLOG = re.compile(r"(?:\[rank\d+\]:)?\[?([IWEF])\d{3,6} [\d:.]{8,24}")
 _PROCESS = re.compile(r"pid=(\d+)|\[(rank\d+)\]|\b(TP\d+)\b|^(\S{1,60}) {1,16}\| ")
 
 _FRAME = re.compile(
@@ -73,7 +73,6 @@ _FRAME = re.compile(
 )
 _IPYTHON_CODE = re.compile(r"^(?:-+> ?\d+ |\s{1,5}\d{1,5} )")
 _CARETS = re.compile(r"^\s*[~^]{2,}[~^ ]*$|^\s+\^\s*$")
-_TRACEBACK = re.compile(r"Traceback \(most recent call last\)|^Error in sys\.excepthook")
 _CHAINED = re.compile(r"During handling of the above exception|direct cause of the following exception")
 _RAISE = re.compile(r"^\s*(?:raise|except|if|elif|logger\.|log\.|warnings\.warn)\b")
 
@@ -97,7 +96,6 @@ class Statement:
     core: str  # the message alone: no time, process name, level
     process: str
     level: Level
-    attempt: int = 0
     code: bool = False  # a source line shown by a traceback
     frame: bool = False
     traceback: int = -1  # which traceback it belongs to
@@ -149,7 +147,7 @@ def _lower(text: str) -> str:
 def _statements(number: int, line: str) -> list[Statement]:
     if not line.strip():
         return [Statement(number, "", "", "", "")]
-    plain = _ANSI.sub("", line) if "\x1b" in line or ("m" in line and "[" in line) else line
+    plain = _BARE_COLOUR.sub("", _ANSI.sub("", line) if "\x1b" in line else line)
     pieces = _overwritten(plain) if "\r" in plain else [plain]
     said = [piece for shown in pieces for piece in _unescaped(shown)]
     level, process = _level(plain), _process(plain)
@@ -178,7 +176,7 @@ def _unescaped(line: str) -> list[str]:
 
 
 def _level(line: str) -> Level:
-    glog = _GLOG.search(line[:60])
+    glog = _GLOG.match(line)
     if glog:
         return _GLOG_LEVEL[glog[1]]
     found = _LEVEL.search(line[:160])
@@ -186,8 +184,10 @@ def _level(line: str) -> Level:
 
 
 def _process(line: str) -> str:
-    names = [found[0] for found in _PROCESS.finditer(line[:160])]
-    return "/".join(names[:3])
+    head = line[:160]
+    if "pid=" not in head and "[rank" not in head and "TP" not in head and " | " not in head:
+        return ""
+    return "/".join(found[0] for found in islice(_PROCESS.finditer(head), 3))
 
 
 def _core(text: str) -> str:
@@ -210,44 +210,36 @@ _HARMLESS_HEAD = re.compile(
     r"|(?:falling back|fallback) to|proceeding without|continuing without|(?:is )?optional|skipping",
     re.IGNORECASE,
 )
-_NEW_ATTEMPT = re.compile(
-    r"Starting Serverless Worker|vLLM API server version|exited with code \d|text_generation_launcher: Args \{"
-    r"|Back-off restarting|[Rr]estarting (?:container|worker|per configuration|in \d)|\[SERVER\] restarting"
-    r"|restarting failed container|Container started|start container for|==========\n== CUDA ==",
-)
 _HARMLESS_REACH = 60  # lines that a harmless traceback may take
 
 
 def _mark(statements: list[Statement]) -> None:
-    """One pass: code under frames, exceptions and the tracebacks they end, harmless stretches, attempts, repeats."""
+    """One pass: code under frames, exceptions and the tracebacks they end, harmless stretches, repeats."""
     open_traceback: dict[str, int] = {}
     after_frame: dict[str, bool] = {}
     harmless_until: dict[str, int] = {}
     seen: dict[str, int] = {}
     joined: dict[str, bool] = {}
     chain_of: dict[str, int] = {}
-    tracebacks = attempt = 0
+    tracebacks = 0
     for index, said in enumerate(statements):
-        said.attempt = attempt
-        if _NEW_ATTEMPT.search(said.text):
-            attempt += 1
         core, process = said.core, said.process
         if not core.strip():
             continue
-        if _CHAINED.search(core):
+        if "exception" in core and _CHAINED.search(core):
             joined[process] = True
-        if _TRACEBACK.search(core):
+        if _opens_traceback(core):
             tracebacks += 1
             chain_of[process] = chain_of[process] if joined.pop(process, False) and process in chain_of else tracebacks
             open_traceback[process] = tracebacks
             after_frame[process] = False
             if _opens_harmless(statements, index):
                 harmless_until[process] = index + _HARMLESS_REACH
-        elif _HARMLESS_IGNORED.search(core):
+        elif _HARMLESS_IGNORED.match(core):
             harmless_until[process] = index + _HARMLESS_REACH
         said.traceback = open_traceback.get(process, -1)
         said.harmless = harmless_until.get(process, -1) >= index
-        said.frame = bool(_FRAME.search(core))
+        said.frame = "File " in core and _FRAME.match(core) is not None
         if said.frame:
             after_frame[process] = True
             if process not in open_traceback:
@@ -278,7 +270,7 @@ def _mark(statements: list[Statement]) -> None:
         seen[key] = seen.get(key, 0) + 1
 
 
-_HARMLESS_IGNORED = re.compile(r"Exception ignored in|--- Logging error ---|Error in atexit", re.IGNORECASE)
+_HARMLESS_IGNORED = re.compile(r".{0,80}?(?:Exception ignored in|--- Logging error ---|Error in atexit)", re.IGNORECASE)
 
 
 def _opens_harmless(statements: list[Statement], index: int) -> bool:
@@ -296,11 +288,15 @@ def _opens_harmless(statements: list[Statement], index: int) -> bool:
     return False
 
 
+def _opens_traceback(core: str) -> bool:
+    return "Traceback (most recent call last)" in core or core.startswith("Error in sys.excepthook")
+
+
 def _is_code(core: str) -> bool:
     """A line right behind a frame: carets, deeper indentation, or (indentation lost) anything but an exception."""
     if _CARETS.match(core) or core.startswith("    "):
         return True
-    return not _EXCEPTION.match(core) and not _DOTTED.match(core) and not _TRACEBACK.search(core)
+    return not _EXCEPTION.match(core) and not _DOTTED.match(core) and not _opens_traceback(core)
 
 
 def is_raise(said: Statement) -> bool:

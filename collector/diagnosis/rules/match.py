@@ -14,10 +14,11 @@ from collector.diagnosis.rules.shape import NEAR_LINES, CompiledSignal, Rule, St
 _LOOKS = 24
 _HITS = 6
 _WINDOW_BEFORE, _WINDOW_AFTER = 600, 1000  # characters around the literal text in a line longer than both
+_WINDOWS = 5  # of one line; what its first 5,000 characters do not tell, a line of many more is not asked
 # What such words say is a guess of the program, not an observation.
 _HEDGE = re.compile(
     r"It might have run out of memory\?|There are some potential root causes\..*"
-    r"|possible (?:root )?(?:reasons|causes)(?: include)?[ :].*"
+    r"|[Pp]ossible (?:root )?(?:reasons|causes)(?: include)?[ :].*"
     r"|System call \(e\.g\. socket, malloc\) or external library call failed or device error"
     r"|(?:This|It) (?:may|might|could|can) (?:also )?be (?:due to|caused by"
     r"|because of)(?! insufficient shared)[^\n.]*|This typically happens when[^\n]*"
@@ -51,11 +52,12 @@ def hits_of(
     reading: Reading, signals: Sequence[CompiledSignal], worth: Iterable[tuple[int, list[str]]], phase: CluePhase | None
 ) -> list[Hit]:
     """All hits, in the order of the tail. `worth`: which signals to look at, from `NeedleIndex.worth`."""
+    observed: dict[int, str] = {}
     hits = [
         hit
         for number, needles in worth
         if _fits(signals[number], phase)
-        for hit in _hits(reading, signals[number], needles)
+        for hit in _hits(reading, signals[number], needles, observed)
     ]
     return sorted(hits, key=lambda hit: (hit.index, -hit.tier))
 
@@ -65,15 +67,24 @@ def _fits(found: CompiledSignal, phase: CluePhase | None) -> bool:
     return (not signal.phases or phase in signal.phases) and phase not in signal.not_phases
 
 
-def _hits(reading: Reading, found: CompiledSignal, needles: Sequence[str]) -> list[Hit]:
+def _hits(reading: Reading, found: CompiledSignal, needles: Sequence[str], observed: dict[int, str]) -> list[Hit]:
     hits: list[Hit] = []
+    seen_index, seen_offset, windows = -1, 0, 0
     for index, offset in places_of(reading, needles):
+        if index == seen_index and offset <= seen_offset + _WINDOW_AFTER // 2:
+            continue  # the window that was looked at holds it
+        windows = windows + 1 if index == seen_index else 1
+        seen_index, seen_offset = index, offset
+        if windows > _WINDOWS:
+            continue
         said = reading.statements[index]
         if said.repeat or said.harmless or said.frame or (said.code and not is_raise(said)):
             continue
         if found.signal.errors_only and not _speaks(said):
             continue
-        match = _search(found, said, offset)
+        if index not in observed:
+            observed[index] = _observed(said)
+        match = _search(found, said, observed[index], offset)
         if match is None or _countered(reading, found, said, index):
             continue
         values = {name: value for name, value in match.groupdict().items() if value}
@@ -108,13 +119,17 @@ def _speaks(said: Statement) -> bool:
     return not _SLIPS.search(said.exception) if said.exception else said.level == "error"
 
 
-def _search(found: CompiledSignal, said: Statement, offset: int) -> re.Match[str] | None:
+def _observed(said: Statement) -> str:
+    """What the statement says without its guesses, in the same places."""
+    if not _HEDGE_HINT.search(said.text):
+        return said.text
+    return _HEDGE.sub(lambda guess: " " * len(guess[0]), said.text)
+
+
+def _search(found: CompiledSignal, said: Statement, text: str, offset: int) -> re.Match[str] | None:
     if found.at_start:
         return found.pattern.search(said.core[: _WINDOW_BEFORE + _WINDOW_AFTER])
-    text = said.text[max(0, offset - _WINDOW_BEFORE) : offset + _WINDOW_AFTER]
-    if _HEDGE_HINT.search(text):
-        text = _HEDGE.sub("", text)
-    return found.pattern.search(text)
+    return found.pattern.search(text[max(0, offset - _WINDOW_BEFORE) : offset + _WINDOW_AFTER])
 
 
 def _countered(reading: Reading, found: CompiledSignal, said: Statement, index: int) -> bool:
