@@ -20,6 +20,7 @@ _TOOL_SECONDS: Final = 1.0
 _UNKNOWN_SECONDS: Final = 10.0
 """One whose status nobody knows is told only when it lived longer: an engine does, a tool does not."""
 _MOST: Final = 256
+ASKED_TO_END: Final = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
 
 
 class Children:
@@ -30,6 +31,8 @@ class Children:
         self._keeper = keeper
         self._known: dict[int, _Child] = {}
         self._commands: dict[int, str] = {}
+        self._doubtful: list[dict[str, Any]] = []
+        """Those that were asked to end: a worker on its way out does that, so they are told when it lives on."""
         self._next = 0.0
         self._ooms: int | None = None
         self._unclaimed_ooms = 0
@@ -42,7 +45,11 @@ class Children:
         self._next = now + _LOOK_SECONDS
         self._meet(worker)
         ended = [child for child in self._known.values() if child.watched.gone()]
-        records = [record for child in ended if (record := self._record(child)) is not None]
+        records, self._doubtful = self._doubtful, []
+        for child in ended:
+            record = self._record(child)
+            if record is not None:
+                (self._doubtful if record.get("signal") in ASKED_TO_END else records).append(record)
         for child in ended:
             child.watched.close()
             del self._known[child.watched.pid]

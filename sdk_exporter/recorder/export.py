@@ -179,6 +179,8 @@ class Encoder:
 
     def _clean_now(self, text: str, limit_bytes: int) -> str:
         """Redacted, then cut. What is far beyond the bound is not looked at."""
+        if text.endswith(bounds.CUT_MARK):  # the worker has cut it: what stands before the mark may be half a secret
+            text = self._cleaner.text(text.removesuffix(bounds.CUT_MARK), open_end=True) + bounds.CUT_MARK
         head = text[: 4 * limit_bytes]
         return bounds.clip(self._cleaner.text(head, open_end=len(head) < len(text)), limit_bytes)
 

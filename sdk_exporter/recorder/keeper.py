@@ -248,7 +248,8 @@ class Keeper:
     def _orphan_ended(self, pid: int, status: int) -> None:
         """A child of the worker whose parent had gone: we are told how it ended, so we tell."""
         code, signal_word = exit_facts(status)
-        if self._status is None and (code or signal_word):
+        asked = signal_word in ("SIGTERM", "SIGINT", "SIGHUP")  # whoever ends it in order leaves nothing to explain
+        if self._status is None and (code or signal_word) and not asked:
             self._record({"k": "child", "t": time.time_ns(), "child": pid, "exit": code, "signal": signal_word})
 
     def _watch_recorder(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,6 +96,12 @@ def rss_bytes(pid: int) -> int | None:
     return None if process is None else process.rss_pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def _is_readable(descriptor: int) -> bool:
+    poll = select.poll()  # select() itself knows descriptors below 1024 only
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 class Watched:
     """A process whose end is awaited: by pidfd, and by a look at /proc every time where there is none.
 
@@ -115,6 +122,9 @@ class Watched:
     def gone(self) -> bool:
         """True once it has ended; a zombie has."""
         now = read_process(self.pid)
+        if self.descriptor is not None:  # certain, also without /proc and when the number was given away since
+            self.last_parent = now.parent if now else self.last_parent
+            return _is_readable(self.descriptor)
         if now is None or (self._first is not None and now.started_ticks != self._first.started_ticks):
             return True
         self.last_parent = now.parent
@@ -126,6 +136,7 @@ class Watched:
         return None if self.descriptor is None else kernel.exit_status(self.descriptor)
 
     def close(self) -> None:
+        """No longer of interest."""
         if self.descriptor is not None:
             os.close(self.descriptor)
             self.descriptor = None

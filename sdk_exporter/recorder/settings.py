@@ -4,6 +4,7 @@ not stop a worker over a typing error."""
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -103,6 +104,9 @@ def _resource(environ: Mapping[str, str]) -> dict[str, str]:
     if environ.get("OTEL_SERVICE_NAME", "").strip():
         found["service.name"] = environ["OTEL_SERVICE_NAME"].strip()
     found.setdefault("service.name", "unknown_service:python")
+    # A container's host name is its own; where it is not, the boot id still tells workers apart.
+    found.setdefault("host.name", os.uname().nodename)
+    found.setdefault("service.instance.id", found["host.name"])
     return found
 
 

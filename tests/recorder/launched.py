@@ -63,7 +63,8 @@ def launch(sink: Sink, tmp_path: Path) -> Iterator[Launch]:
         popen.setdefault("stdout", subprocess.PIPE)
         popen.setdefault("stderr", subprocess.PIPE)
         process = subprocess.Popen(
-            [sys.executable, "-m", "sdk_exporter", *options, "--", sys.executable, str(script)],
+            # A machine that is busy with other tests may need more than the usual two seconds for the end.
+            [sys.executable, "-m", "sdk_exporter", "--flush", "30", *options, "--", sys.executable, str(script)],
             env=clean_environment(OTEL_EXPORTER_OTLP_ENDPOINT=sink.url, **(env or {})),
             cwd=tmp_path,
             **popen,

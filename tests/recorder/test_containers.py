@@ -45,7 +45,7 @@ while True:
 def test_first_process_reaps_forwards_and_keeps_the_code(namespace: tuple[str, ...], sink: Sink) -> None:
     """No zombie stays (the worker waits for that), SIGTERM arrives though the kernel protects the first process."""
     with subprocess.Popen(
-        [*namespace, sys.executable, "-m", "sdk_exporter", "--", sys.executable, "-c", FIRST],
+        [*namespace, sys.executable, "-m", "sdk_exporter", "--flush", "30", "--", sys.executable, "-c", FIRST],
         env=clean_environment(OTEL_EXPORTER_OTLP_ENDPOINT=sink.url),
         stdout=subprocess.PIPE,
     ) as process:
@@ -91,7 +91,8 @@ EAT = "b = []\nwhile True: b.append(bytearray(b'x' * (8 << 20)))"
 def test_worker_killed_for_memory_says_so(sink: Sink, small_memory: Path) -> None:
     process = subprocess.Popen(
         ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(small_memory / "cgroup.procs"),
-         *(sys.executable, "-m", "sdk_exporter", "--", sys.executable, "-c", f"print('loading', flush=True)\n{EAT}")],
+         *(sys.executable, "-m", "sdk_exporter", "--flush", "30", "--"),
+         *(sys.executable, "-c", f"print('loading', flush=True)\n{EAT}")],
         env=clean_environment(OTEL_EXPORTER_OTLP_ENDPOINT=sink.url),
         stdout=subprocess.PIPE,
     )  # fmt: skip
@@ -114,7 +115,7 @@ sys.stdin.readline()
 """
     process = subprocess.Popen(
         ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(small_memory / "cgroup.procs"),
-         *(sys.executable, "-m", "sdk_exporter", "--", sys.executable, "-c", code)],
+         *(sys.executable, "-m", "sdk_exporter", "--flush", "30", "--", sys.executable, "-c", code)],
         env=clean_environment(OTEL_EXPORTER_OTLP_ENDPOINT=sink.url, STALLSCOPE_HEARTBEAT_SECONDS="0.3"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

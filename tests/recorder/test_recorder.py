@@ -49,6 +49,7 @@ def test_records_become_spans_with_their_ids_times_and_words(launch: Launch, sin
     environment = {
         "RUNPOD_POD_ID": "pod-1",
         "RUNPOD_ENDPOINT_ID": "ep-1",
+        "RUNPOD_POD_HOSTNAME": "host-1",
         "OTEL_SERVICE_NAME": "mine",
         "OTEL_RESOURCE_ATTRIBUTES": "team=a%20b,service.version=7",
     }
@@ -94,6 +95,7 @@ def test_records_become_spans_with_their_ids_times_and_words(launch: Launch, sin
         "service.version": "7",
         "cloud.provider": "runpod",
         "team": "a b",
+        "host.name": "host-1",
         "stallscope.sdk.name": "runpod",
         "stallscope.sdk.version": "1.2",
     }
@@ -255,6 +257,7 @@ def test_no_secret_is_on_the_wire(launch: Launch, sink: Sink) -> None:
     secret, known = os.environ["SECRET_FOR_THE_TEST"], os.environ["MY_API_KEY"]
     start("prestart", "11" * 8, a={"url": f"https://user:{secret}@example.com/", "list": [secret]})
     say(f"debug: Authorization: Bearer {secret}")
+    put("point", n="cut", id="8" * 16, tr=TRACE, a={"body": f"Authorization: Bearer {secret[:25]}…[cut]"})
     say(f"{known} with nothing around that tells")
     sys.stdout.write(secret[:17]); sys.stdout.flush(); time.sleep(0.1); say(secret[17:])
     end("prestart", "11" * 8, s="error", a={"note": secret},

@@ -63,6 +63,27 @@ def test_engine_that_is_killed_while_the_worker_lives_is_told(launch: Launch, si
     assert process.returncode == 0
 
 
+def test_child_that_a_leaving_worker_ends_is_no_loss(launch: Launch, sink: Sink) -> None:
+    """As `multiprocessing` does at exit, with the worker still there for a moment."""
+    code = """
+    boot_ends()
+    import subprocess
+    child = subprocess.Popen(["sleep", "600"])
+    say("ready")
+    sys.stdin.readline()
+    child.terminate(); child.wait()
+    time.sleep(0.8)
+    """
+    process = launch(code, stdin=subprocess.PIPE, env={"STALLSCOPE_HEARTBEAT_SECONDS": "0.3"})
+    assert process.stdout is not None
+    process.stdout.readline()
+    seen = len(sink.named("worker.heartbeat"))
+    sink.wait_for(lambda s: len(s.named("worker.heartbeat")) > seen + 6)
+    process.communicate(b"\n", timeout=SECONDS)
+    assert sink.named("worker.death")
+    assert not sink.named("backend.death")
+
+
 def test_engine_that_fails_and_is_reaped_is_told(launch: Launch, sink: Sink) -> None:
     if not tells_status_after_reaping():
         pytest.skip("this kernel does not tell the exit status of a reaped process (Linux 6.15 and newer do)")
@@ -241,7 +262,8 @@ def test_headers_and_compression_reach_the_collector(sink: Sink) -> None:
         OTEL_EXPORTER_OTLP_HEADERS="authorization=Bearer%20abc,x-more=1",
         OTEL_EXPORTER_OTLP_COMPRESSION="none",
     )
-    subprocess.run([sys.executable, "-m", "sdk_exporter", "--", "true"], env=environment, timeout=SECONDS, check=True)
+    command = [sys.executable, "-m", "sdk_exporter", "--flush", "30", "--", "true"]
+    subprocess.run(command, env=environment, timeout=SECONDS, check=True)
     _, headers, _ = sink.requests[0]
     assert {name.lower(): value for name, value in headers.items()}["authorization"] == "Bearer abc"
     assert "Content-Encoding" not in headers
@@ -264,9 +286,9 @@ def test_own_certificate_authority_is_used(tmp_path: Path) -> None:
     context.load_cert_chain(certificate, key)
     with Sink(tls=context) as sink:
 
-        def run(**environ: str) -> None:
+        def run(flush: str, **environ: str) -> None:
             subprocess.run(
-                [sys.executable, "-m", "sdk_exporter", "--flush", "1", "--", "true"],
+                [sys.executable, "-m", "sdk_exporter", "--flush", flush, "--", "true"],
                 env=clean_environment(
                     OTEL_EXPORTER_OTLP_ENDPOINT=sink.url.replace("http:", "https:"), STALLSCOPE_DEBUG="", **environ
                 ),
@@ -274,10 +296,10 @@ def test_own_certificate_authority_is_used(tmp_path: Path) -> None:
                 check=True,
             )
 
-        run()
-        run(OTEL_EXPORTER_OTLP_CERTIFICATE=str(tmp_path / "missing.pem"))
+        run("1")
+        run("1", OTEL_EXPORTER_OTLP_CERTIFICATE=str(tmp_path / "missing.pem"))
         assert sink.spans == []  # not trusted, and never without trust
-        run(OTEL_EXPORTER_OTLP_CERTIFICATE=str(certificate))
+        run("30", OTEL_EXPORTER_OTLP_CERTIFICATE=str(certificate))
         assert len(sink.named("worker.death")) == 1
 
 
