@@ -24,7 +24,7 @@ def cores(text: str) -> list[str]:
         "ValueError: no",
         "\x1b[0;36m(EngineCore_0 pid=123)\x1b[0;0m ERROR 11-02 10:00:00 [core.py:708] ValueError: no",
         "[0;36m(APIServer pid=7)[0;0m ValueError: no",
-        "(MapWorker(MapBatches(Actor)) pid=8, ip=10.0.0.1) (Core_0 pid=2) ERROR 01-01 00:00:00 core.py:3] ValueError: no",
+        "(MapWorker(MapBatches(Actor)) pid=8, ip=10.0.0.1) (Core pid=2) ERROR 01-01 00:00:00 a.py:3] ValueError: no",
         "2024-02-03T00:24:24.162636590Z ValueError: no",
         "2023-09-23 11:52:26 | ERROR | stderr | ValueError: no",
         "[2025-10-17 18:26:00 TP0] ValueError: no",
@@ -127,7 +127,8 @@ def test_chained_tracebacks_are_one_chain() -> None:
 def test_an_ignored_exception_is_harmless() -> None:
     text = (
         "Exception ignored in: <function F.__del__ at 0x7f>\n"
-        'Traceback (most recent call last):\n  File "a.py", line 1, in __del__\n    x()\nOSError: [Errno 28] No space left\n'
+        'Traceback (most recent call last):\n  File "a.py", line 1, in __del__\n    x()\n'
+        "OSError: [Errno 28] No space left\n"
     )
 
     assert find_cause(Clues(text=text)).code == "unknown"

@@ -13,8 +13,8 @@ from collector.diagnosis.rules.shape import NEAR_LINES, CompiledSignal, Rule, St
 # A literal text may stand on every line of a tail; what the first two dozen different lines do not tell, more do not.
 _LOOKS = 24
 _HITS = 6
-_WINDOW_BEFORE, _WINDOW_AFTER = 600, 1000  # characters around the literal text in a line longer than both
-_WINDOWS = 5  # of one line; what its first 5,000 characters do not tell, a line of many more is not asked
+_WINDOW_BEFORE, _WINDOW_AFTER = 400, 700  # characters around the literal text in a line longer than both
+_WINDOWS = 5  # of one line; what its first few thousand characters do not tell, a line of many more is not asked
 # What such words say is a guess of the program, not an observation.
 _HEDGE = re.compile(
     r"It might have run out of memory\?|There are some potential root causes\..*"
