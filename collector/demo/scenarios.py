@@ -33,7 +33,7 @@ class Scenario:
     handler_logs: bool = False  # the shipped default: no output of a handler leaves the worker
     names_setting: str = ""  # where the default hides the reason: what the answer must say is missing
     slow: bool = False  # shown with --all only
-    seconds: float = 180.0  # after which the scenario has failed
+    seconds: float = 300.0  # after which the scenario has failed
 
 
 async def _answers(stage: Stage) -> list[str]:

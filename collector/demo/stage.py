@@ -24,7 +24,7 @@ from collector.demo.platform import Platform, worker_env
 WORKERS: Final = Path(__file__).parent / "workers"
 FLUSH_SECONDS: Final = 15
 """How long a worker's recorder may take to hand everything in; the machine may be busy with other workers."""
-WAIT_SECONDS: Final = 60.0
+WAIT_SECONDS: Final = 120.0
 END_SECONDS: Final = 20.0
 RELEASED_HOLD_SECONDS: Final = 0.2
 LINES_KEPT: Final = 2_000
