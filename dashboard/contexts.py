@@ -313,6 +313,7 @@ class StatusPage:
     ready: bool = field(metadata=said("Whether every check passed."))
     checks: tuple[Check, ...] = field(metadata=said("What was checked."))
     version: str = field(metadata=said("Version of the server."))
+    tenant: str = field(metadata=said("Whose data this visitor reads."))
     settings: tuple[tuple[str, str, str], ...] = field(
         metadata=said("Settings in use: name, value (secrets never), description.")
     )

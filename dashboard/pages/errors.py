@@ -30,7 +30,7 @@ ADVICE: Final = {
         "Compare the id letter by letter: it is the id that the platform returned, often ending in `-u1` or `-e1`.",
         "A worker reports a request when it claims it. One that is still queued, or whose worker runs without the"
         " exporter, is not known here.",
-        "See `/status` whether this server receives anything, and which tenant your token belongs to.",
+        "See `/status` whether this server works, and which tenant you read.",
     ),
     "past_retention": (
         "Its last verdict is remembered; its records were deleted at the age that `STALLSCOPE_RETENTION_DAYS` sets.",
@@ -64,10 +64,14 @@ def error_view(problem: Problem, site: Site, retry_url: str | None) -> ErrorPage
         status=problem.status,
         code=problem.code,
         heading=HEADINGS.get(problem.code, problem.title),
-        detail=failed + problem.detail,
+        detail=failed + (_sentence(problem.detail) if problem.status == 404 else problem.detail),
         advice=ADVICE.get(problem.code, ()),
         retry_url=retry_url,
     )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
 def _again(request: Request, problem: Problem) -> str | None:

@@ -82,7 +82,7 @@ def unknowns_of(answer: Answer) -> tuple[str, ...]:
     tail = answer.log_tail
     if tail is not None and tail.bytes_withheld:
         told.append(f"{size(tail.bytes_withheld)} of output stayed in the worker, because a setting says so.")
-    if tail is not None and (tail.bytes_dropped or not tail.complete):
+    if tail is not None and (tail.bytes_dropped or not (tail.complete or tail.bytes_withheld)):
         lost = f"{size(tail.bytes_dropped)} of earlier output" if tail.bytes_dropped else "Some output"
         told.append(f"{lost} is not in the log tail.")
     if not answer.spans and answer.verdict.evidence:

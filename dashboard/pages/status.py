@@ -22,21 +22,22 @@ CHECK_SECONDS: Final = 2.0
 
 async def status_page(request: Request, tenant: ReadTenant) -> Response:
     """`/status`."""
-    return render.html("status.html", await _status(request))
+    return render.html("status.html", await _status(request, tenant))
 
 
 async def status_json(request: Request, tenant: ReadTenant) -> Response:
     """`/status.json`."""
-    return render.json(await _status(request))
+    return render.json(await _status(request, tenant))
 
 
-async def _status(request: Request) -> StatusPage:
+async def _status(request: Request, tenant: str) -> StatusPage:
     checks = (await _store(request), _tables(request), _background(request))
     return StatusPage(
         site=site_of(request, "Status", "Status", twins=(("JSON", "/status.json"),)),
         ready=all(check.ok for check in checks),
         checks=checks,
         version=VERSION,
+        tenant=tenant,
         settings=settings_shown(parts_of(request).settings),
     )
 

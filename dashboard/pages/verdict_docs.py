@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import Request, Response
 
 from collector.diagnosis.verdicts import CAUSES, VERDICTS, CauseEntry, VerdictEntry
+from collector.queries import NO_FAILURE
 from dashboard import render, wording
 from dashboard.contexts import DocEntry, Site, VerdictDocsPage
 from dashboard.site import site_of
@@ -40,6 +41,6 @@ def _entry(entry: VerdictEntry | CauseEntry, anchor: str, needs: str) -> DocEntr
         meaning=entry.meaning,
         needs=needs,
         fault="" if entry.fault == "unknown" else wording.SIDES[entry.fault],
-        retry=wording.RETRIES[entry.retry],
+        retry="" if entry.code in NO_FAILURE or entry.code == "no_failure" else wording.RETRIES[entry.retry],
         advice=entry.advice,
     )

@@ -15,6 +15,7 @@ import uvicorn
 from browser import find_browser, opened
 from otlp_worker import OOM_LINE, body_of, completed, prestart_out_of_memory, running
 from parts import PATIENCE_SECONDS, skip_or_fail
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -164,7 +165,9 @@ def test_an_open_request_updates_by_itself(browser: Chrome, address: str) -> Non
     browser.get(page(address, "open-1"))
     assert texts(browser, ".badges .chip") == ["◐ running"]
     httpx.post(f"{address}/v1/traces", json=body_of(completed("open-1")), timeout=60)
-    WebDriverWait(browser, PATIENCE_SECONDS).until(lambda it: texts(it, ".badges .chip") == ["✓ completed"])
+    # The page replaces its elements while they are being read.
+    waiting = WebDriverWait(browser, PATIENCE_SECONDS, ignored_exceptions=[StaleElementReferenceException])
+    waiting.until(lambda it: texts(it, ".badges .chip") == ["✓ completed"])
 
 
 def test_the_search_box_is_one_key_away(browser: Chrome, address: str) -> None:
