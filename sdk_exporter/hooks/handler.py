@@ -11,7 +11,7 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
-from sdk_exporter import events, tee
+from sdk_exporter import events, ledger, tee
 from sdk_exporter.contract import MESSAGE_BYTES, HandlerKind, Key, SpanName
 from sdk_exporter.events import Attempt, Span
 from sdk_exporter.guard import never_raise
@@ -127,6 +127,7 @@ def _returned(attempt: Attempt, run: Span | None, result: Any) -> None:
             _count_chunks(run)
             run.end()
     stops.handler_ended(attempt, None)
+    _release_unclaimed(attempt, "delivered")
 
 
 def _returned_error(message: object) -> dict[str, str]:
@@ -152,6 +153,13 @@ def _failed(attempt: Attempt, run: Span | None, error: BaseException) -> None:
         else:
             run.end(error=error)
     stops.handler_ended(attempt, error)
+    _release_unclaimed(attempt, "failed")
+
+
+def _release_unclaimed(attempt: Attempt, outcome: str) -> None:
+    """A local run or the API server: nobody claimed the job, and nothing but its run tells that it is over."""
+    if not attempt.claimed:
+        ledger.release(attempt, outcome)
 
 
 def _left_early(attempt: Attempt, run: Span) -> None:

@@ -51,6 +51,7 @@ class Worker:
 
 worker = Worker()
 _installed: list[str] = []
+_told_boots: set[str] = set()
 
 
 def install() -> None:
@@ -78,6 +79,9 @@ def _patch(module_name: str, name: str, wrapper: Callable[..., Any]) -> None:
 
 @never_raise
 def _tell_sdk() -> None:
+    if events.boot.boot_id in _told_boots:
+        return
+    _told_boots.add(events.boot.boot_id)
     version = importlib.import_module("runpod.version").__version__
     events.resource({Key.SDK_NAME: "runpod", Key.SDK_VERSION: str(version)})
 
@@ -392,7 +396,10 @@ async def around_send_result(wrapped: Callable[..., Any], _instance: Any, args: 
 @never_raise
 def _delivery_of(args: Arguments, kwargs: Keywords) -> Delivery:
     job = args[2] if len(args) > 2 else kwargs["job"]
-    attempt = ledger.attempt_of(events.job_id_text(job["id"]))
+    job_id = events.job_id_text(job["id"])
+    attempt = events.current.get()
+    if attempt is None or attempt.job_id != job_id:
+        attempt = ledger.in_hand.get(job_id) or Attempt(job_id)
     result = attempt.delivery = Delivery(attempt)
     return result
 

@@ -40,6 +40,11 @@ class ObservedWorker:
         assert (consumed, damaged) == (len(data), 0)
         return records
 
+    def dropped(self) -> int:
+        """Records that did not fit."""
+        page = (self.directory / "page").read_bytes()
+        return int.from_bytes(page[spool.Page.DROPPED : spool.Page.DROPPED + 8], "little")
+
     def loop_beat_ns(self) -> int:
         """When the worker's event loop beat last, by the machine's monotonic clock; 0: no loop runs."""
         page = (self.directory / "page").read_bytes()
@@ -98,13 +103,18 @@ async def observed_worker(
     instrumented: bool = True,
     environ: dict[str, str] | None = None,
     command: Iterable[str] = (sys.executable,),
+    unread_bytes: int = 0,
 ) -> AsyncIterator[ObservedWorker]:
-    """A worker that runs `code` (below the two lines that instrument it) on an endpoint of its own."""
+    """A worker that runs `code` (below the two lines that instrument it) on an endpoint of its own.
+
+    `unread_bytes`: how much lies in the event file already, that no recorder has read.
+    """
     name = f"w-{uuid.uuid4().hex[:8]}"
     directory = directory / name
     directory.mkdir()
     (directory / "handler.py").write_text((INSTRUMENT if instrumented else "#\n#\n") + textwrap.dedent(code))
     events = os.open(directory / "events", os.O_CREAT | os.O_RDWR | os.O_APPEND)
+    os.ftruncate(events, unread_bytes)
     page = os.open(directory / "page", os.O_CREAT | os.O_RDWR)
     os.ftruncate(page, spool.PAGE_BYTES)
     output = os.open(directory / "output", os.O_CREAT | os.O_WRONLY | os.O_APPEND)

@@ -11,6 +11,7 @@ from typing import Any
 from observed_worker import ObservedWorker, observed_worker, spans, story
 
 from collector.demo.platform import Fault, Platform
+from sdk_exporter import spool
 
 PLAIN = """
 import runpod
@@ -199,3 +200,13 @@ runpod.serverless.start({"handler": handler})
         told = [(r["s"], r["a"]["stallscope.stop.outcome"]) for r in spans(worker, "job.stop")]
         assert told == [("error", "ignored"), ("error", "swallowed")]
         assert spans(worker, "job.stop")[0]["a"]["stallscope.stop.seconds"] >= 10
+
+
+async def test_a_full_event_file_costs_the_records_and_nothing_else(platform: Platform, tmp_path: Path) -> None:
+    full = spool.DEFAULT_CAP_BYTES + 1
+    async with observed_worker(platform, tmp_path, PLAIN, unread_bytes=full) as worker:
+        job_id = await worker.finish(number=1)
+        assert platform.jobs[job_id].output == {"number": 1}
+        assert await worker.terminate() == 0
+        assert (worker.directory / "events").stat().st_size == full
+        assert worker.dropped() >= 10

@@ -296,3 +296,19 @@ def test_the_users_streams_stay_as_they_are(tmp_path: Path) -> None:
         "",
         0,
     )
+
+
+def test_uninstrumenting_ends_the_telling_and_gives_the_streams_back(tmp_path: Path) -> None:
+    code = """
+        import sys
+        write = sys.stdout.write
+        import runpod.serverless
+        from sdk_exporter.instrumentor import StallscopeInstrumentor
+        from sdk_exporter import events
+        StallscopeInstrumentor().instrument()
+        during = events.enabled()
+        StallscopeInstrumentor().uninstrument()
+        print(during, events.enabled(), sys.stdout.write == write)
+        """
+    done = run_alone(code, tmp_path, "http://127.0.0.1:9")
+    assert (done.stdout, done.returncode) == ("True False True\n", 0), done.stderr
