@@ -164,7 +164,8 @@ class Writer:
     def _drop(self) -> bool:
         self.dropped += 1
         try:
-            self._page.set(Page.DROPPED, self.dropped)
+            # Keeper, recorder and forked children count in the same word.
+            self._page.set(Page.DROPPED, self._page.get(Page.DROPPED) + 1)
         except (ValueError, OSError):
             pass
         return False

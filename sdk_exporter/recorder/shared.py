@@ -23,6 +23,8 @@ _HEADER_BYTES: Final = 4096
 _INDEX_HEAD: Final = 0
 FLUSH_DEADLINE: Final = 8  # monotonic ns by which the recorder has to be done; 0: the worker still runs
 KEEPER_BEAT: Final = 16
+RUN_BEGAN: Final = 24
+"""Unix ns of the first `job.run` where handler output may not leave; 0: none began, or it may."""
 _STREAM_BASE, _STREAM_BYTES = 128, 64
 _SNAPSHOT: Final = struct.Struct("<QII")  # sequence, length, crc32
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sdk_exporter import redaction
 from sdk_exporter.contract import JOB_ID_BYTES, LOG_OVERLAP_BYTES, Key, LogScope, LogStream
 from sdk_exporter.recorder.condense import condense
-from sdk_exporter.recorder.shared import CHUNKS, Shared, StreamField
+from sdk_exporter.recorder.shared import CHUNKS, RUN_BEGAN, Shared, StreamField
 
 _JOBS: Final = 64
 """Jobs whose own output is kept; the one that printed least recently leaves first."""
@@ -100,12 +100,16 @@ class PipeOutput:
         self._allowed = 0
         self._before_run: bytes | None = None
         self._began = time.time_ns()
+        if shared.get(RUN_BEGAN):
+            # The gate has a word of its own: a recorder that finds no snapshot must not open it again.
+            self.close_at(shared.get(RUN_BEGAN), 0)
 
     def close_at(self, run_began_ns: int, keep_bytes: int) -> None:
         """From now on, what arrived after `run_began_ns` may not leave. The end of what came before is kept aside,
         since newer output takes its room."""
         if self._cut is not None:
             return
+        self._shared.set(RUN_BEGAN, max(1, run_began_ns))
         head = self._shared.chunks
         cut, after = head, 0
         # A clock that was set back must not open the gate: the first chunk that is too new closes it for all behind.
@@ -171,8 +175,10 @@ class PipeOutput:
         return {"cut": self._cut, "allowed": self._allowed, "before": before}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        self._cut, self._allowed = saved.get("cut"), saved.get("allowed", 0)
         before = saved.get("before")
+        if saved.get("cut") is None:
+            return
+        self._cut, self._allowed = saved["cut"], saved.get("allowed", 0)
         self._before_run = None if before is None else before.encode("latin-1")
 
 

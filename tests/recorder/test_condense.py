@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import string
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from sdk_exporter import bounds
 from sdk_exporter.contract import LogScope, LogStream
 from sdk_exporter.recorder.condense import condense
-from sdk_exporter.recorder.tail import Cleaner, Raw, plain
+from sdk_exporter.recorder.shared import Shared, StreamField
+from sdk_exporter.recorder.tail import Cleaner, PipeOutput, Raw, plain
 
 LIMIT = 16_384
 ROOT = "ValueError: To serve at least one request, 8.0 GiB KV cache is needed, 3.2 GiB is available"
@@ -107,6 +109,29 @@ def test_progress_bar_becomes_its_last_state() -> None:
 
 def raw(data: bytes, seen: int) -> Raw:
     return Raw(data, seen, 0, LogScope.WORKER, LogStream.COMBINED, True, True)
+
+
+def test_recorder_without_a_snapshot_does_not_open_the_gate_again() -> None:
+    shared = Shared()
+
+    def write(text: bytes) -> None:
+        head = shared.field(0, StreamField.HEAD)
+        shared.rings[0][head : head + len(text)] = text
+        shared.push(0, len(text), head)
+        shared.set_field(0, StreamField.HEAD, head + len(text))
+
+    write(b"before")
+    began = time.time_ns()
+    write(b"of the handler")
+    first = PipeOutput(shared)
+    assert first.worker(1000).data == b"beforeof the handler"
+    first.close_at(began, 1000)
+    write(b" and more")
+    assert first.worker(1000) == Raw(b"before", 29, 23, LogScope.WORKER, LogStream.COMBINED, True, True)
+    after = PipeOutput(shared)
+    assert after.worker(1000) == Raw(b"", 29, 23, LogScope.WORKER, LogStream.COMBINED, True, True)
+    after.restore(first.to_json())
+    assert after.worker(1000).data == b"before"
 
 
 def test_head_of_a_cut_stream_may_be_half_a_secret_and_goes() -> None:

@@ -185,6 +185,30 @@ def test_handler_output_stays_by_default(launch: Launch, sink: Sink) -> None:
     assert not any(b"private" in body or b"more of it" in body for body in sink.bodies)
 
 
+def test_handler_output_stays_when_the_recorder_was_killed_meanwhile(launch: Launch, sink: Sink) -> None:
+    code = """
+    boot_ends()
+    say("before any job")
+    time.sleep(0.05)
+    put("hand", j="job-1"); start("job.run", "1" * 16, j="job-1")
+    say("private one")
+    sys.stdin.readline()
+    say("private two")
+    os.abort()
+    """
+    process = launch(code, stdin=subprocess.PIPE)
+    sink.wait_for(lambda s: s.named("job.run.started"))
+    before = until(lambda: recorder_of(process.pid))
+    os.kill(before, signal.SIGKILL)
+    until(lambda: recorder_of(process.pid) not in (None, before))
+    process.communicate(b"\n", timeout=SECONDS)
+    death = sink.named("worker.death")[-1].attributes
+    assert death["stallscope.log.tail"] == "before any job\n"
+    assert death["stallscope.log.bytes_withheld"] == len("private one\nprivate two\n")
+    assert death["stallscope.death.last_phase"] == "running"
+    assert not any(b"private" in body for body in sink.bodies)
+
+
 def test_handler_output_leaves_when_wanted(launch: Launch, sink: Sink) -> None:
     code = """
     boot_ends()
