@@ -42,6 +42,7 @@ class EvidenceLine:
     anchor: str | None = field(
         metadata=said("Where on this page its raw record stands; None where the answer does not hold it.")
     )
+    in_tail: bool = field(metadata=said("Whether it is the line that is marked in the log tail."))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from collector.diagnosis import diagnose_tail
 from collector.diagnosis.answer import LogTail, Verdict
 from collector.diagnosis.clues import CluePhase, Clues
 from dashboard import render, wording
-from dashboard.contexts import DiagnosePage, EvidenceLine, Site, TailView
+from dashboard.contexts import DiagnosePage, Site, TailView
+from dashboard.pages.failure import evidence_of
 from dashboard.site import form_of, site_of
 from dashboard.tail_view import tail_view
-from sdk_exporter.bounds import tail
+from sdk_exporter import bounds
 from sdk_exporter.contract import LOG_TAIL_BYTES
 from sdk_exporter.redaction import count, redact
 
@@ -58,7 +59,7 @@ async def diagnose(request: Request, tenant: ReadTenant) -> Response:
 def read(pasted: Pasted) -> tuple[str, Verdict]:
     """The end of the pasted log without its secrets, and the verdict on it. Redacted before it is cut: a cut secret
     would not be known as one."""
-    shown = tail(redact(pasted.text), LOG_TAIL_BYTES)
+    shown = bounds.tail(redact(pasted.text), LOG_TAIL_BYTES)
     return shown, diagnose_tail(clues_of(pasted, shown))
 
 
@@ -90,6 +91,7 @@ def diagnose_view(
     site: Site, pasted: Pasted, problem: str = "", *, verdict: Verdict | None = None, shown: str = ""
 ) -> DiagnosePage:
     """The form, and the verdict where there is one. Pure."""
+    tail = _tail(pasted.text, shown, verdict) if verdict else None
     return DiagnosePage(
         site=site,
         pasted=pasted.text[-LOG_TAIL_BYTES:],
@@ -99,8 +101,8 @@ def diagnose_view(
         problem=problem,
         verdict=verdict,
         fault=wording.SIDES[verdict.fault] if verdict else "",
-        evidence=tuple(EvidenceLine(item, None) for item in verdict.evidence) if verdict else (),
-        tail=_tail(pasted.text, shown, verdict) if verdict else None,
+        evidence=evidence_of(verdict, {}, tail) if verdict else (),
+        tail=tail,
     )
 
 

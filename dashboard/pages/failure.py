@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from fastapi import Request, Response
@@ -11,20 +13,22 @@ from fastapi.responses import RedirectResponse
 from collector.answers import answer_of_job
 from collector.app import db_of
 from collector.auth import ReadTenant
-from collector.diagnosis.answer import Answer, AnswerSpan, EvidenceItem
+from collector.diagnosis.answer import Answer, AnswerSpan, Verdict
 from collector.json_forms import answer_json
 from collector.rows import Attributes
 from dashboard import render, urls, wording
-from dashboard.contexts import EvidenceLine, FailurePage, Record, Site
+from dashboard.contexts import EvidenceLine, FailurePage, Record, Site, TailView
 from dashboard.filters import compact, plural, size
 from dashboard.markdown import job_markdown
 from dashboard.phase_bar import bars_of
 from dashboard.site import clock, site_of, target_of
-from dashboard.tail_view import tail_view
+from dashboard.tail_view import root_cause, tail_view
 
 RECORDS_ON_A_PAGE: Final = 200
 ATTRIBUTE_CHARACTERS: Final = 2000  # a stack trace fits; a tail stands on the page already
 ATTRIBUTES_OF_A_RECORD: Final = 100
+NAME_CHARACTERS: Final = 200
+CHARACTERS_ON_A_PAGE: Final = 400_000
 
 
 async def failure_page(request: Request, tenant: ReadTenant) -> Response:
@@ -33,12 +37,16 @@ async def failure_page(request: Request, tenant: ReadTenant) -> Response:
     if not target.id:
         return RedirectResponse("/jobs", 303)
     answer = await answer_of_job(db_of(request), tenant, target.id, clock())
-    if target.form == "json":
+    # A large answer takes a good part of a second to write out: not on the loop that serves everyone.
+    return await asyncio.to_thread(written, answer, frame_of(request, answer), target.form)
+
+
+def written(answer: Answer, site: Site, form: urls.Form) -> Response:
+    """The answer in one of its forms."""
+    if form == "json":
         return render.json(answer_json(answer))
-    page = failure_view(answer, frame_of(request, answer))
-    if target.form == "md":
-        return render.markdown(job_markdown(page))
-    return render.html("failure.html", page)
+    page = failure_view(answer, site)
+    return render.markdown(job_markdown(page)) if form == "md" else render.html("failure.html", page)
 
 
 def frame_of(request: Request, answer: Answer) -> Site:
@@ -51,22 +59,29 @@ def failure_view(answer: Answer, site: Site) -> FailurePage:
     """The answer as the page shows it. Pure."""
     records = records_of(answer.spans)
     anchors = {record.span.span_id: record.anchor for record in records}
+    tail = tail_view(answer.log_tail, answer.verdict) if answer.log_tail else None
     return FailurePage(
         site=site,
         answer=answer,
         tone=wording.TONES[answer.state],
         fault=wording.SIDES[answer.verdict.fault],
         unknowns=unknowns_of(answer),
-        evidence=tuple(EvidenceLine(item, _anchor(item, anchors)) for item in answer.verdict.evidence),
+        evidence=evidence_of(answer.verdict, anchors, tail),
         bars=bars_of(answer, site.now),
-        tail=tail_view(answer.log_tail, answer.verdict) if answer.log_tail else None,
+        tail=tail,
         records=records,
         records_left_out=len(answer.spans) - len(records),
     )
 
 
-def _anchor(item: EvidenceItem, anchors: dict[str, str]) -> str | None:
-    return anchors.get(item.span_id) if item.span_id else None
+def evidence_of(verdict: Verdict, anchors: Mapping[str, str], tail: TailView | None) -> tuple[EvidenceLine, ...]:
+    """The records that the verdict rests on, with where they stand. `anchors`: span id → element."""
+    root = root_cause(verdict)
+    marked = tail is not None and any(line.root_cause for line in tail.lines)
+    return tuple(
+        EvidenceLine(item, anchors.get(item.span_id or ""), in_tail=marked and item is root)
+        for item in verdict.evidence
+    )
 
 
 def unknowns_of(answer: Answer) -> tuple[str, ...]:
@@ -91,28 +106,44 @@ def unknowns_of(answer: Answer) -> tuple[str, ...]:
 
 
 def records_of(spans: Sequence[AnswerSpan]) -> tuple[Record, ...]:
-    """The raw records in order of time, at most `RECORDS_ON_A_PAGE`, each with an anchor of our own making."""
+    """The raw records in order of time, at most `RECORDS_ON_A_PAGE`, each with an anchor of our own making.
+
+    Attributes are shown as long as `CHARACTERS_ON_A_PAGE` lasts: a request can carry megabytes of them.
+    """
     ordered = sorted(spans, key=lambda span: (span.start, span.span_id))[:RECORDS_ON_A_PAGE]
+    budget = Budget(CHARACTERS_ON_A_PAGE)
     return tuple(
         Record(
             span=span,
             anchor=f"record-{number}",
-            attributes=_pairs(span.attributes),
-            events=tuple((event.name, event.at, _pairs(event.attributes)) for event in span.events),
+            attributes=budget.pairs(span.attributes),
+            events=tuple((event.name, event.at, budget.pairs(event.attributes)) for event in span.events),
         )
         for number, span in enumerate(ordered, start=1)
     )
 
 
-def _pairs(attributes: Attributes) -> tuple[tuple[str, str], ...]:
-    pairs = [(name, _cut(compact(value))) for name, value in sorted(attributes.items())]
-    left_out = len(pairs) - ATTRIBUTES_OF_A_RECORD
-    if left_out > 0:
-        return (*pairs[:ATTRIBUTES_OF_A_RECORD], ("…", f"{plural(left_out, 'more attribute')} in the JSON form"))
-    return tuple(pairs)
+@dataclass(slots=True)
+class Budget:
+    """How many characters of attributes a page still has room for."""
+
+    characters: int
+
+    def pairs(self, attributes: Attributes) -> tuple[tuple[str, str], ...]:
+        """Names and values by name, as many as there is room for; the rest is counted."""
+        shown: list[tuple[str, str]] = []
+        for name, value in sorted(attributes.items()):
+            pair = (_cut(name, NAME_CHARACTERS), _cut(compact(value), ATTRIBUTE_CHARACTERS))
+            size = len(pair[0]) + len(pair[1])
+            if len(shown) == ATTRIBUTES_OF_A_RECORD or size > self.characters:
+                left_out = plural(len(attributes) - len(shown), "more attribute")
+                return (*shown, ("…", f"{left_out} in the JSON form"))
+            self.characters -= size
+            shown.append(pair)
+        return tuple(shown)
 
 
-def _cut(text: str) -> str:
-    if len(text) <= ATTRIBUTE_CHARACTERS:
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
         return text
-    return f"{text[:ATTRIBUTE_CHARACTERS]}… (cut here; {len(text):,} characters, all in the JSON form)"
+    return f"{text[:most]}… (cut here; {len(text):,} characters, all in the JSON form)"

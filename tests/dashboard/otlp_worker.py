@@ -116,10 +116,22 @@ def completed(job_id: str) -> list[dict[str, Any]]:
     ]
 
 
+RUN_ID = secrets.token_hex(8)
+
+
+def ended(job_id: str) -> list[dict[str, Any]]:
+    """The end of the run that `running` told the start of, and its delivery."""
+    _, run, delivery = completed(job_id)
+    now = time.time_ns()
+    run.update(spanId=RUN_ID, startTimeUnixNano=str(now - 10_000_000), endTimeUnixNano=str(now))
+    delivery.update(startTimeUnixNano=str(now), endTimeUnixNano=str(now + 1_000_000))
+    return [run, delivery]
+
+
 def running(job_id: str) -> list[dict[str, Any]]:
     """A claim, and a run of which the start was told."""
     job = {Key.INVOCATION_ID: job_id}
-    started = {**job, Key.SPAN_ID: secrets.token_hex(8), Key.HANDLER_KIND: "sync"}
+    started = {**job, Key.SPAN_ID: RUN_ID, Key.HANDLER_KIND: "sync"}
     return [
         span(SpanName.JOB_CLAIMED, -1, -1, attributes=job),
         span(f"{SpanName.JOB_RUN}.started", -0.9, -0.9, attributes=started),

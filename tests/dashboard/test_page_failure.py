@@ -51,8 +51,9 @@ def test_evidence_tells_text_source_age_and_its_raw_record() -> None:
     assert first.query("pre")[0].to_text(separator="") == OOM_LINE
     assert "told by the worker" in page.texts(".evidence > li")[0]
     assert "7 min ago" in page.texts(".evidence > li")[0]
-    target = first.query("a")[0].attrs["href"]
-    record = page.one(target)
+    line, raw = (link.attrs["href"] for link in first.query("a"))
+    assert line == "#root-cause"
+    record = page.one(raw)
     assert "00000000000000a3" in record.to_text()
 
 
@@ -221,6 +222,16 @@ def test_more_records_than_a_page_holds_are_counted() -> None:
     page = page_of(replace(OOM, spans=spans))
     assert len(page.all(".record")) == RECORDS_ON_A_PAGE
     assert "7 more records in the JSON form." in page.texts(".note")
+
+
+def test_megabytes_of_attributes_do_not_make_megabytes_of_page() -> None:
+    heavy = {f"key.{number:05}": "v" * 5_000 for number in range(1_000)}
+    spans = tuple(replace(OOM.spans[0], span_id=f"{n:016x}", attributes=heavy) for n in range(RECORDS_ON_A_PAGE))
+    written = html_text("failure.html", failure_view(replace(OOM, spans=spans), site(NOW)))
+    assert len(written) < 1_000_000
+    assert "(cut here; 5,000 characters, all in the JSON form)" in written
+    assert "900 more attributes in the JSON form" in written
+    assert "1,000 more attributes in the JSON form" in written
 
 
 def test_every_verdict_links_to_its_explanation() -> None:

@@ -13,7 +13,7 @@ import httpx
 import pytest
 import uvicorn
 from browser import find_browser, opened
-from otlp_worker import OOM_LINE, body_of, completed, prestart_out_of_memory, running
+from otlp_worker import OOM_LINE, body_of, ended, prestart_out_of_memory, running
 from parts import PATIENCE_SECONDS, skip_or_fail
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome
@@ -121,7 +121,7 @@ def test_evidence_leads_to_its_unfolded_record(browser: Chrome, address: str) ->
     browser.get(page(address, "job-1"))
     record = browser.find_element(By.CSS_SELECTOR, ".record-body")
     assert not record.is_displayed()
-    browser.find_element(By.CSS_SELECTOR, ".evidence a").click()
+    browser.find_element(By.CSS_SELECTOR, ".evidence a[href^='#record']").click()
     target = browser.current_url.partition("#")[2]
     WebDriverWait(browser, PATIENCE_SECONDS).until(lambda it: it.find_element(By.ID, target).is_displayed())
 
@@ -164,7 +164,7 @@ def test_an_open_request_updates_by_itself(browser: Chrome, address: str) -> Non
     assert sent.status_code == 200
     browser.get(page(address, "open-1"))
     assert texts(browser, ".badges .chip") == ["◐ running"]
-    httpx.post(f"{address}/v1/traces", json=body_of(completed("open-1")), timeout=60)
+    httpx.post(f"{address}/v1/traces", json=body_of(ended("open-1")), timeout=60)
     # The page replaces its elements while they are being read.
     waiting = WebDriverWait(browser, PATIENCE_SECONDS, ignored_exceptions=[StaleElementReferenceException])
     waiting.until(lambda it: texts(it, ".badges .chip") == ["✓ completed"])
