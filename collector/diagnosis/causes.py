@@ -104,7 +104,7 @@ def _decide(told: _Told) -> _Found | None:
         index != best.index and said.exception and is_wrapper(said)
         for index, said in enumerate(told.reading.statements)
     )
-    return None if wrapped else _of_hit(told, best)
+    return None if wrapped and best.strength == "possible" else _of_hit(told, best)
 
 
 def _outlasts(hit: Hit) -> bool:
@@ -222,21 +222,24 @@ def _went_well(told: _Told) -> bool:
     clues = told.clues
     if told.ended or clues.exception or clues.exit_code not in (None, 0) or not has_complaint(told.reading):
         return False
-    up = -1 if clues.phase == "handler" else max(told.outcome.up, default=-1)
-    if up >= 0 and not _failed_around(told, up):
+    unanswered = [
+        index
+        for index, said in enumerate(told.reading.statements)
+        if said.level == "error" and not told.outcome.is_soft(index)
+    ]
+    up = max(told.outcome.up, default=-1) if clues.phase in ("boot", "prestart", None) else -1
+    if up >= 0 and not _failed_around(told, up) and not any(index > up for index in unanswered):
         return True
     done = max(told.outcome.done, default=-1)
     if clues.exit_code == 0 and done >= 0 and all(hit.tier == Tier.CRASH and hit.index > done for hit in told.hits):
         return True
     hard = any(not told.outcome.is_soft(hit.index) for hit in told.hits)
-    statements = enumerate(told.reading.statements)
-    unanswered = any(said.level == "error" and not told.outcome.is_soft(at) for at, said in statements)
     return done >= 0 and not hard and not unanswered and not _failed_around(told, done)
 
 
 def _failed_around(told: _Told, index: int) -> bool:
     """Whether something failed for good, before or after; a hint after success is a failure too."""
-    if told.outcome.fatal or any(hit.index > index and hit.tier > Tier.CRASH for hit in told.hits):
+    if told.outcome.fatal or any(hit.index > index for hit in told.hits):
         return True
     statements = told.reading.statements
     if any(said.frame and not said.harmless for said in statements):  # a traceback whose end is not here

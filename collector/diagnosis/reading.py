@@ -79,7 +79,7 @@ _RAISE = re.compile(r"^\s*(?:raise|except|if|elif|logger\.|log\.|warnings\.warn)
 # `Type: message` at the start of a message. Types end in a known word, or are dotted and stand behind a traceback.
 _EXCEPTION = re.compile(
     r"^\s{0,2}(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Za-z_]\w{0,60}(?:Error|Exception|Interrupt|Exit|Timeout|Group|Fault"
-    r"|Warning|NotFound|Invalid|Refused|Denied|Required|Failure|Failed|Died|Killed|Timedout|Unavailable|Exceeded|Aborted"
+    r"|NotFound|Invalid|Refused|Denied|Required|Failure|Failed|Died|Killed|Timedout|Unavailable|Exceeded|Aborted"
     r"|Cancelled|Unauthorized|Forbidden)|Exception))(?:\([A-Za-z_.]{1,80}\))?(?::\s(?P<message>.*)|:?$)",
     re.DOTALL,
 )
@@ -257,7 +257,7 @@ def _mark(statements: list[Statement]) -> None:
             continue
         after_frame[process] = False
         found = _EXCEPTION.match(core) or (_DOTTED.match(core) if process in open_traceback else None)
-        if found and found["type"] not in _KEYWORDS and not core.startswith("  "):
+        if found and _is_type(found["type"]) and not core.startswith("  "):
             said.exception, said.message = found["type"], (found["message"] or "").strip()
             if process not in open_traceback and not joined.pop(process, False):
                 tracebacks += 1
@@ -286,6 +286,11 @@ def _opens_harmless(statements: list[Statement], index: int) -> bool:
         if looked == 2:
             return False
     return False
+
+
+def _is_type(name: str) -> bool:
+    """Whether this reads as the name of an exception's class: dotted or with a capital, and no word of the language."""
+    return name not in _KEYWORDS and not name.endswith("Warning") and ("." in name or name[0].isupper())
 
 
 def _opens_traceback(core: str) -> bool:

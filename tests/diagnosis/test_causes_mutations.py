@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from tails import Tail, Told, public_cases, told
+from tails import HERE, Tail, Told, public_cases, told, variants
 
 HARMLESS = """\
 Exception ignored in: <function Server.__del__ at 0x7f2c1c0d3a60>
@@ -115,3 +116,24 @@ def test_a_cut_tail_is_never_read_firmly_wrong(side: str) -> None:
     print(f"cut from the {side}: {len(wrong)} of {cuts} firm and wrong {wrong}")
 
     assert len(wrong) <= 0.01 * cuts, wrong
+
+
+def caused(tails: list[Tail]) -> list[Tail]:
+    """Those with a cause and a line that names it: the others are about what is *not* in a tail."""
+    return [tail for tail in tails if tail.root and told(tail).firm]
+
+
+@pytest.mark.parametrize("noise", sorted((HERE / "noise").glob("*.txt")), ids=lambda path: path.stem)
+def test_noise_of_healthy_starts_and_of_dying_is_no_cause(noise: Path) -> None:
+    """Real workers print pages of warnings, falling-backs and settings first, and wrappers and leaks last."""
+    changed, tails = [], caused(public_cases() + variants()[::3])
+    for tail in tails:
+        text = tail.clues.text
+        noisy = noise.read_text() + text if noise.stem.startswith("before") else f"{text.rstrip()}\n{noise.read_text()}"
+        before, after = told(tail).cause, told(with_text(tail, noisy)).cause
+        if (before.code, before.line) != (after.code, after.line):
+            changed.append(f"{tail.name}: {after.code} ({after.confidence}), {after.line}")
+    print(f"{noise.stem}: changed {len(changed)} of {len(tails)}")
+
+    assert len(tails) > 180
+    assert changed == []

@@ -134,8 +134,8 @@ RULE = Rule(
             ("webui-docker-1 exited with code 137", "script returned exit code 137", "    Exit Code:    137"),
             strength="likely",
             unless_near=(
-                r"sigterm|grace period|shutting down gracefully|stopping container|docker stop"
-                r"|received signal 15"
+                r"(?:received|got|caught|handling) sigterm|grace period|shutting down gracefully"
+                r"|stopping container|docker stop|received signal 15"
             ),
             says=(
                 "the process was killed by signal 9 (exit code 137), which mostly is the kernel's "

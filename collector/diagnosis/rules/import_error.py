@@ -27,10 +27,9 @@ RULE = Rule(
                 "ImportError: No module named 'flash_attn'",
                 "/usr/bin/python3: No module named vllm.entrypoints",
             ),
-            unless=r"\bWARN|Proceeding without|proceeding without|falling back|fall back|skipping"
+            unless=r"\bWARN|Error caught was|Proceeding without|proceeding without|falling back|fall back|skipping"
             r"|optional|not installed, |\bINFO\b|disabled|will not be available"
             r"|Cannot import [^\n]{0,200} module for custom nodes",
-            unless_near=r"a matching triton is not available",
         ),
         Signal(
             r"cannot import name '?(?P<name>\w+)'? from",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from collector.diagnosis.clues import CluePhase
 from collector.diagnosis.reading import Reading, Statement, is_raise
-from collector.diagnosis.rules.shape import NEAR_LINES, CompiledSignal, Rule, Strength, Tier
+from collector.diagnosis.rules.shape import CompiledSignal, Rule, Strength, Tier
 
 # A literal text may stand on every line of a tail; what the first two dozen different lines do not tell, more do not.
 _LOOKS = 24
@@ -137,7 +137,7 @@ def _countered(reading: Reading, found: CompiledSignal, said: Statement, index: 
         return True
     if not (found.near or found.unless_near):
         return False
-    around = reading.around(index, NEAR_LINES, NEAR_LINES // 2)
+    around = reading.around(index, found.signal.near_lines, found.signal.near_lines // 2)
     if found.near and not found.near.search(around):
         return True
     return bool(found.unless_near and found.unless_near.search(around))

@@ -141,8 +141,8 @@ RULE = Rule(
             ),
         ),
         Signal(
-            r"(?:NoSuchKey|NoSuchBucket|\(404\)|Not Found|AccessDenied|\(403\)|NoCredentialsError"
-            r"|Unable to locate credentials)",
+            r"NoSuchKey|NoSuchBucket|\(404\)|AccessDenied|\(403\)|NoCredentialsError"
+            r"|Unable to locate credentials",
             "an object that should be fetched is not there or may not be read (rule 9)",
             (
                 "botocore.exceptions.ClientError: An error occurred (404) when calling the "
@@ -150,7 +150,7 @@ RULE = Rule(
             ),
             near=(
                 r"download_file|download_fileobj|get_object|headobject|getobject|s3\.download"
-                r"|from_pretrained|snapshot_download|load_model|model_path"
+                r"|from_pretrained|snapshot_download"
             ),
             unless=r"PutObject|UploadPart|CreateMultipartUpload|HTTP/1|GET /|POST /",
             unless_near=r"upload_file|put_object|putobject|uploadpart|s3uploadfailed",

@@ -47,6 +47,7 @@ class Signal:
     unless: str | None = None
     near: str | None = None
     unless_near: str | None = None
+    near_lines: int = NEAR_LINES  # before; half as many behind
     phases: tuple[CluePhase, ...] = ()  # empty: any phase, known or not
     not_phases: tuple[CluePhase, ...] = ()
     errors_only: bool = False  # only in an exception's or error's own line, and not in a plain programming error

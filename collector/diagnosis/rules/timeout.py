@@ -45,8 +45,8 @@ RULE = Rule(
         ),
         Signal(
             r"Read timed out|ReadTimeout|read timeout=|(?:did not|failed to|didn't) (?:become|get"
-            r"|be|start|finish|complete|respond|come up|load)[^\n]{0,40}(?:within|in time|after"
-            r"|in) ?\d*|timed out (?:after|waiting|while)|timed ?out\b|TimeoutError|TimeoutExpired"
+            r"|be|start|finish|complete|respond|come up|load)[^\n]{0,40}\b(?:within\b|in time\b"
+            r"|(?:after|in) \d)|timed out (?:after|waiting|while)|timed ?out\b|TimeoutError|TimeoutExpired"
             r"|(?:request|job|task|startup|model load(?:ing)?|prediction|handler"
             r"|engine)[^\n]{0,30} (?:has )?timed? ?out|DEADLINE_EXCEEDED|Deadline Exceeded"
             r"|context deadline exceeded|"
