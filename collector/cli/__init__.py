@@ -6,12 +6,17 @@ import os
 
 import click
 
+from collector.cli.cancel import cancel
 from collector.cli.demo import demo
 from collector.cli.doctor import doctor
+from collector.cli.example import example
 from collector.cli.explain import explain
 from collector.cli.failures import Commands
+from collector.cli.health import health
 from collector.cli.migrate import migrate
+from collector.cli.run import run
 from collector.cli.serve import serve
+from collector.cli.status import status
 from sdk_exporter.contract import VERSION
 
 
@@ -24,5 +29,5 @@ def main(context: click.Context) -> None:
         context.color = False
 
 
-for _command in (serve, migrate, demo, explain, doctor):
+for _command in (serve, migrate, demo, explain, run, status, health, cancel, example, doctor):
     main.add_command(_command)

@@ -56,7 +56,7 @@ def _explain_job(job_id: str, wait: float | None, *, as_json: bool, as_markdown:
         elif as_markdown:
             click.echo(fetch_markdown(client, job_id).rstrip())
         else:
-            click.echo(_text(answer["verdict"], heading=f"Request {answer['job_id']}: {answer['state']}"))
+            click.echo(verdict_text(answer["verdict"], heading=f"Request {answer['job_id']}: {answer['state']}"))
     if wait is not None and not answer["final"]:
         raise CommandFailed(f"the verdict was not final after {wait:g} s", "timeout", retryable=True)
     return _exit_code(answer["verdict"])
@@ -113,10 +113,10 @@ def _read_end(log_file: str) -> str:
 def _log_text(verdict: dict[str, Any], *, as_json: bool, as_markdown: bool) -> str:
     if as_json:
         return json.dumps(verdict, ensure_ascii=False, indent=2)
-    return _markdown(verdict) if as_markdown else _text(verdict, heading="The log")
+    return _markdown(verdict) if as_markdown else verdict_text(verdict, heading="The log")
 
 
-def _text(verdict: dict[str, Any], *, heading: str) -> str:
+def verdict_text(verdict: dict[str, Any], *, heading: str) -> str:
     """The verdict for a person: sentence first, then what it rests on, what to do, what is not known."""
     code = click.style(f"{verdict['code']} / {verdict['cause']}", fg="green" if verdict["code"] in GOOD else "red")
     lines = [heading, f"{code}  ({verdict['confidence']})", "", verdict["sentence"]]

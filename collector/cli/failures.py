@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 import click
@@ -29,6 +29,10 @@ class CommandFailed(Exception):
         self.code: ErrorCode = code
         self.retryable = retryable
         self.exit_code = exit_code
+        self.more: dict[str, Any] = {}
+        """Further keys of the line for machines."""
+        self.below = ""
+        """Further text for people, under the error."""
 
 
 def unreachable(message: str) -> CommandFailed:
@@ -36,13 +40,23 @@ def unreachable(message: str) -> CommandFailed:
     return CommandFailed(message, "network_error", retryable=True, exit_code=UNREACHABLE)
 
 
-def say_failure(message: str, code: ErrorCode, *, retryable: bool, as_json: bool) -> None:
-    """Tell stderr: one line of JSON for machines, a sentence for people."""
+def say_failure(
+    message: str,
+    code: ErrorCode,
+    *,
+    retryable: bool,
+    as_json: bool,
+    more: Mapping[str, Any] | None = None,
+    below: str = "",
+) -> None:
+    """Tell stderr: one line of JSON for machines, a sentence and its code for people."""
     if as_json:
-        line = json.dumps({"error": message, "code": code, "retryable": retryable}, ensure_ascii=False)
+        line = json.dumps({"error": message, "code": code, "retryable": retryable, **(more or {})}, ensure_ascii=False)
         click.echo(line, err=True)
-    else:
-        click.echo(f"Error: {message}", err=True)
+        return
+    click.echo(f"Error: {message} [{code}{', retryable' if retryable else ''}]", err=True)
+    if below:
+        click.echo(below, err=True)
 
 
 class Commands(click.Group):
@@ -54,7 +68,14 @@ class Commands(click.Group):
         try:
             code = super().main(given, *rest, **{**extra, "standalone_mode": False})
         except CommandFailed as failure:
-            say_failure(str(failure), failure.code, retryable=failure.retryable, as_json=as_json)
+            say_failure(
+                str(failure),
+                failure.code,
+                retryable=failure.retryable,
+                as_json=as_json,
+                more=failure.more,
+                below=failure.below,
+            )
             sys.exit(failure.exit_code)
         except click.UsageError as error:
             if not as_json and error.ctx is not None:
