@@ -200,7 +200,7 @@ def _watch_boot() -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: Any) -> Any:
         answer = previous(kind, error, trace)
         if isinstance(error, Exception):
-            events.end_boot({}, error=error)
+            events.end_boot({Key.COLDSTART: True}, error=error)
         return answer
 
     sys.excepthook = hook

@@ -6,6 +6,7 @@ second.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import deque
@@ -24,6 +25,8 @@ DEAD_POLLS: Final = 3
 VALID_POLLS: Final = 2
 """So many valid answers in a row end it."""
 HOLDS_KEPT: Final = 512
+TOO_LARGE_TO_PARSE_BYTES: Final = 1 << 20
+"""A stop answer above this is not looked into; a real one is a list of ids."""
 CHANGES_PER_REPORT_TIME: Final = 30
 """Most changes of state told at once within CHANNEL_REPORT_SECONDS, so that a flapping channel does not flood."""
 
@@ -162,3 +165,34 @@ class Poll:
 
     def seconds(self) -> float:
         return time.monotonic() - self.began
+
+
+def violation_of_take(poll: Poll) -> ChannelViolation:
+    """How an answer of the intake that was thrown away broke its shape."""
+    if poll.content_type != "application/json":
+        return ChannelViolation.CONTENT_TYPE
+    try:
+        json.loads(poll.body)
+    except ValueError:
+        return ChannelViolation.PARSE
+    return ChannelViolation.NOT_OBJECT
+
+
+def violation_of_stop(poll: Poll) -> ChannelViolation | None:
+    """What the SDK drops with one line of log at most; a wrong key without any."""
+    if poll.content_type != "application/json":
+        return ChannelViolation.CONTENT_TYPE
+    if len(poll.body) > TOO_LARGE_TO_PARSE_BYTES:
+        return None
+    try:
+        answer = json.loads(poll.body)
+    except ValueError:
+        return ChannelViolation.PARSE
+    if not isinstance(answer, dict):
+        return ChannelViolation.NOT_OBJECT
+    if "jobsToStop" not in answer:
+        return ChannelViolation.WRONG_KEY
+    ids = answer["jobsToStop"]
+    if not isinstance(ids, list):
+        return ChannelViolation.NOT_LIST
+    return None if all(isinstance(job_id, str) for job_id in ids) else ChannelViolation.NON_STRING_IDS

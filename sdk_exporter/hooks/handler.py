@@ -1,7 +1,8 @@
 """The user's handler, watched from around: `job.run` from its first step to its end, with the real exception.
 
 The SDK turns exceptions into text, so only the handler's own caller sees them; we stand there. Frames of ours are
-taken out of the trace again: it goes to the caller of the job, word for word.
+taken out of the trace again: it goes to the caller of the job, word for word. (Before Python 3.11 the interpreter puts
+one of them back; the trace then shows one line more.)
 """
 
 from __future__ import annotations

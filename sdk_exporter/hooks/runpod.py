@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import inspect
 import json
 import signal
 import time
@@ -18,19 +17,16 @@ from typing import Any, Final
 import wrapt
 
 from sdk_exporter import beats, events, importing, ledger, supervisor
-from sdk_exporter.contract import ChannelViolation, Key, PrestartKind, SpanName
+from sdk_exporter.contract import ChannelViolation, Key, SpanName
 from sdk_exporter.events import Attempt, Span
 from sdk_exporter.guard import never_raise
-from sdk_exporter.hooks import delivery, handler, http, stops
-from sdk_exporter.hooks.channels import Channel, Poll
+from sdk_exporter.hooks import adoption, checks, delivery, handler, http, stops
+from sdk_exporter.hooks.channels import Channel, Poll, violation_of_stop, violation_of_take
 from sdk_exporter.hooks.delivery import Delivery
 from sdk_exporter.settings import warn_once
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
-
-TOO_LARGE_TO_PARSE_BYTES: Final = 1 << 20
-"""A stop answer above this is not looked into; a real one is a list of ids."""
 
 job_take = Channel(SpanName.JOB_TAKE)
 stop_channel = Channel(SpanName.STOP_CHANNEL)
@@ -62,8 +58,8 @@ def install() -> None:
     _installed.append("runpod")
     for module, name, wrapper in HOOKS:
         _patch(module, name, wrapper)
-    _watch_registered_checks()
-    _adopt_prestart()
+    checks.watch_registered()
+    adoption.adopt_prestart()
     importing.when_imported(f"{_MODULES}.rp_fastapi", _patch_api)
     beats.every_tick.extend((job_take.tick, stop_channel.tick, stops.tick))
 
@@ -86,7 +82,7 @@ def _tell_sdk() -> None:
     events.resource({Key.SDK_NAME: "runpod", Key.SDK_VERSION: str(version)})
 
 
-# ------------------------------------------------------------------------------------------------ boot and checks
+# ------------------------------------------------------------------------------------------------------- the boot
 
 
 def around_main(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
@@ -102,60 +98,6 @@ def _started(args: Arguments, kwargs: Keywords) -> None:
         worker.config = config
     seconds = (time.time_ns() - events.boot.start_ns) / 1e9
     events.end_boot({Key.COLDSTART: True, Key.BOOT_IMPORT_SECONDS: seconds})
-
-
-async def around_fitness_checks(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
-    """worker.run_fitness_checks: wrap each check in place, under its own name; a failing one ends the process."""
-    _watch_registered_checks()
-    return await wrapped(*args, **kwargs)
-
-
-def around_register_check(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
-    """rp_fitness.register_fitness_check: the SDK's own checks are added while the checks run."""
-    answer = wrapped(*args, **kwargs)
-    _watch_registered_checks()
-    return answer
-
-
-class _Check(wrapt.FunctionWrapper):  # type: ignore[misc,type-arg,unused-ignore]  # wrapt is untyped before 2.0
-    """A watched check; the type marks it as already wrapped."""
-
-
-@never_raise
-def _watch_registered_checks() -> None:
-    checks = getattr(importlib.import_module("runpod.serverless.modules.rp_fitness"), "_fitness_checks", None)
-    if isinstance(checks, list):
-        for at, check in enumerate(checks):
-            if not isinstance(check, _Check):
-                checks[at] = _Check(check, _around_async_check if inspect.iscoroutinefunction(check) else _around_check)
-
-
-def _begin_check(wrapped: Any) -> Span:
-    return events.begin(SpanName.FITNESS_CHECK, {Key.CHECK_NAME: supervisor.hook_name(wrapped)})
-
-
-def _around_check(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
-    span = _begin_check(wrapped)
-    try:
-        answer = wrapped(*args, **kwargs)
-    except BaseException as error:
-        error.__traceback__ = handler.below(error)
-        span.end(error=error)
-        raise
-    span.end()
-    return answer
-
-
-async def _around_async_check(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
-    span = _begin_check(wrapped)
-    try:
-        answer = await wrapped(*args, **kwargs)
-    except BaseException as error:
-        error.__traceback__ = handler.below(error)
-        span.end(error=error)
-        raise
-    span.end()
-    return answer
 
 
 # ------------------------------------------------------------------------------------------------------- the loop
@@ -236,7 +178,7 @@ def _taken(poll: Poll, jobs: Any) -> None:
     if not jobs:
         violation = None
         if poll.status == 200 and poll.body:
-            violation = _violation_of_take(poll)
+            violation = violation_of_take(poll)
             _lost_on_intake(poll, "the answer could not be read")
         elif poll.status == 200:
             violation = ChannelViolation.CONTENT_TYPE
@@ -247,16 +189,6 @@ def _taken(poll: Poll, jobs: Any) -> None:
     for job in jobs:
         if isinstance(job, dict) and job.get("id") is not None:
             _claimed(job["id"], poll, len(jobs), "an item of the same batch has no id" if malformed else None)
-
-
-def _violation_of_take(poll: Poll) -> ChannelViolation:
-    if poll.content_type != "application/json":
-        return ChannelViolation.CONTENT_TYPE
-    try:
-        json.loads(poll.body)
-    except ValueError:
-        return ChannelViolation.PARSE
-    return ChannelViolation.NOT_OBJECT
 
 
 def _lost_on_intake(poll: Poll, why: str) -> None:
@@ -427,31 +359,11 @@ async def around_get_stops(wrapped: Callable[..., Any], _instance: Any, args: Ar
 def _stops_polled(poll: Poll, ids: Sequence[str]) -> None:
     if poll.status is None:
         return  # no request was made: the channel is disabled
-    violation = None if poll.status == 204 else _violation_of_stop(poll)
+    violation = None if poll.status == 204 else violation_of_stop(poll)
     is_work = any(job_id in ledger.in_hand for job_id in ids)
     stop_channel.polled(
         poll.seconds(), is_empty=not ids and violation is None, is_idle=not is_work, violation=violation
     )
-
-
-def _violation_of_stop(poll: Poll) -> ChannelViolation | None:
-    """What the SDK drops with one line of log at most; a wrong key without any."""
-    if poll.content_type != "application/json":
-        return ChannelViolation.CONTENT_TYPE
-    if len(poll.body) > TOO_LARGE_TO_PARSE_BYTES:
-        return None
-    try:
-        answer = json.loads(poll.body)
-    except ValueError:
-        return ChannelViolation.PARSE
-    if not isinstance(answer, dict):
-        return ChannelViolation.NOT_OBJECT
-    if "jobsToStop" not in answer:
-        return ChannelViolation.WRONG_KEY
-    ids = answer["jobsToStop"]
-    if not isinstance(ids, list):
-        return ChannelViolation.NOT_LIST
-    return None if all(isinstance(job_id, str) for job_id in ids) else ChannelViolation.NON_STRING_IDS
 
 
 async def around_stop_job(wrapped: Callable[..., Any], instance: Any, args: Arguments, kwargs: Keywords) -> Any:
@@ -563,52 +475,6 @@ def _prestart_exit(_failure: supervisor.Failure) -> None:
     events.report_losses()
 
 
-@never_raise
-def _adopt_prestart() -> None:
-    """An SDK with prestart hooks of its own gets ours; it then supervises, and we watch."""
-    register = getattr(importlib.import_module("runpod.serverless"), "register_prestart_hook", None)
-    if register is None:
-        return
-
-    def adopt(hook: supervisor.Hook, _timeout: float | None) -> None:
-        register(_watched_hook(hook))
-
-    for hook in supervisor.take_registered():
-        adopt(hook, None)
-    supervisor.registered.append(adopt)
-
-
-def _watched_hook(hook: supervisor.Hook) -> Any:
-    def attributes() -> dict[str, Any]:
-        return {Key.PRESTART_HOOK: hook.name, Key.PRESTART_KIND: PrestartKind.HOOK.value}
-
-    if inspect.iscoroutinefunction(hook.function):
-
-        async def around_async(wrapped: Any, _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
-            span = events.begin(SpanName.PRESTART_HOOK, attributes())
-            try:
-                answer = await wrapped(*args, **kwargs)
-            except BaseException as error:
-                span.end(error=error)
-                raise
-            span.end()
-            return answer
-
-        return wrapt.FunctionWrapper(hook.function, around_async)
-
-    def around(wrapped: Any, _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
-        span = events.begin(SpanName.PRESTART_HOOK, attributes())
-        try:
-            answer = wrapped(*args, **kwargs)
-        except BaseException as error:
-            span.end(error=error)
-            raise
-        span.end()
-        return answer
-
-    return wrapt.FunctionWrapper(hook.function, around)
-
-
 async def around_local(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
     """worker.rp_local.run_local: a local run has no claiming to go on beside it; prestart comes first."""
     await _prestart_first()
@@ -655,8 +521,8 @@ _MODULES: Final = "runpod.serverless.modules"
 
 HOOKS: Final[tuple[tuple[str, str, Callable[..., Any]], ...]] = (
     ("runpod.serverless.worker", "main", around_main),
-    ("runpod.serverless.worker", "run_fitness_checks", around_fitness_checks),
-    (f"{_MODULES}.rp_fitness", "register_fitness_check", around_register_check),
+    ("runpod.serverless.worker", "run_fitness_checks", checks.around_run),
+    (f"{_MODULES}.rp_fitness", "register_fitness_check", checks.around_register),
     (f"{_MODULES}.rp_scale", "JobScaler.run", around_run),
     (f"{_MODULES}.rp_scale", "AsyncClientSession", around_session),
     (f"{_MODULES}.rp_scale", "get_job", around_get_job),
