@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shlex
 import sys
 import time
 import uuid
@@ -764,8 +765,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--hold", type=float, default=HOLD_SECONDS, help="seconds that job-take is held")
     parser.add_argument("--stop-hold", type=float, default=HOLD_SECONDS, help="seconds that job-stop is held")
     parser.add_argument("--requeue-after", type=float, default=0.0, help="seconds of silence; 0: never")
+    parser.add_argument("--env", metavar="ENDPOINT", help="print a worker's environment as shell lines, and end")
+    options = parser.parse_args(arguments)
+    if options.env is not None:
+        for name, value in worker_env(f"http://127.0.0.1:{options.port}", options.env).items():
+            print(f"export {name}={shlex.quote(value)}")
+        return 0
     try:
-        asyncio.run(_serve(parser.parse_args(arguments)))
+        asyncio.run(_serve(options))
     except KeyboardInterrupt:
         return 130
     return 0
