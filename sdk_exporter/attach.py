@@ -71,8 +71,9 @@ def _start(writer: spool.Writer, page: spool.Page, settings: ExporterSettings, *
         if settings.log_capture != "off":
             tee.install(handler_logs=settings.handler_logs)
     events.before_failure[:] = [tee.flush]
-    if _reap not in beats.every_tick:
-        beats.every_tick.append(_reap)
+    for action in (_reap, tee.tick):
+        if action not in beats.every_tick:
+            beats.every_tick.append(action)
     beats.start()
     _watch_boot()
     if "fork_hook" not in _state:

@@ -25,6 +25,7 @@ class Tee:
         self._stream, self._handler_logs = stream, handler_logs
         self._pending: dict[str | None, str] = {}
         self._withheld_bytes = 0
+        self._writes = self._writes_at_tick = 0
         self.original: Callable[[str], Any] | None = None
 
     def wrap(self, write: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -45,6 +46,7 @@ class Tee:
         """Keep `text`, and tell it as far as its last line end."""
         if not events.enabled() or not isinstance(text, str):
             return
+        self._writes += 1
         if Tee.run_began and not self._handler_logs:
             self._withheld_bytes += len(text.encode("utf-8", "replace"))
             return
@@ -75,6 +77,13 @@ class Tee:
         if withheld:
             events.write({"k": "out", "st": self._stream, "w": withheld})
 
+    def tick(self) -> None:
+        """On the beat thread: an unfinished line that nothing was added to since the last beat may be the last words
+        before a hang."""
+        if self._writes == self._writes_at_tick:
+            self.settle()
+        self._writes_at_tick = self._writes
+
     run_began = False
     """Set with the first `job.run`, for good: without consent nothing written after it may leave the worker."""
 
@@ -98,6 +107,13 @@ def install(*, handler_logs: bool) -> None:
         except (AttributeError, TypeError):
             continue
         _tees.append((stream, tee))
+
+
+@never_raise
+def tick() -> None:
+    """Tell what has been held back for a whole beat."""
+    for _, tee in list(_tees):
+        tee.tick()
 
 
 @never_raise

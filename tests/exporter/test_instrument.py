@@ -312,3 +312,19 @@ def test_uninstrumenting_ends_the_telling_and_gives_the_streams_back(tmp_path: P
         """
     done = run_alone(code, tmp_path, "http://127.0.0.1:9")
     assert (done.stdout, done.returncode) == ("True False True\n", 0), done.stderr
+
+
+async def test_an_unfinished_line_is_not_kept_back_for_long(sink: Sink, tmp_path: Path) -> None:
+    """`Loading shard 3/8…` without a line end may be the last that a worker says."""
+    code = """
+        import time, sdk_exporter
+        sdk_exporter.instrument()
+        print("loading shard 3/8 ...", end="", flush=True)
+        from sdk_exporter import tee
+        deadline = time.monotonic() + 60
+        while tee._tees[0][1]._pending and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not tee._tees[0][1]._pending
+        """
+    done = await asyncio.to_thread(run_alone, code, tmp_path, sink.base)
+    assert (done.stdout, done.stderr, done.returncode) == ("loading shard 3/8 ...", "", 0)
