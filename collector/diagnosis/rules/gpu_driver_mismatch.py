@@ -101,5 +101,11 @@ RULE = Rule(
             retry="no",
             says="the CUDA toolkit in the image is of another version than the framework was built with",
         ),
+        Signal(
+            r"CUDA version too old: \d",
+            "the worker's own fitness check",
+            ("RuntimeError: CUDA version too old: 11.8 found, 12.0 required",),
+            strength="likely",
+        ),
     ),
 )

@@ -58,5 +58,13 @@ RULE = Rule(
             Tier.HARDWARE,
             says="the host lost its GPU[ at {bus}]: it does not answer any more",
         ),
+        Signal(
+            r"GPU compute too slow",
+            "the worker's own fitness check; a card that throttles or is shared looks the same",
+            ("RuntimeError: GPU compute too slow: Matrix multiply took 900ms (max: 100ms)",),
+            Tier.HINT,
+            strength="possible",
+            says="the GPU is far slower than it should be",
+        ),
     ),
 )

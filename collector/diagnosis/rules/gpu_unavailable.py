@@ -134,5 +134,17 @@ RULE = Rule(
             strength="likely",
             unless=r"\bINFO\b|\bWARN|\bDEBUG",
         ),
+        Signal(
+            r"GPU health check failed|GPU memory allocation test failed|GPU test binary (?:timed out|execution failed)"
+            r"|No GPUs detected by nvidia-smi|No CUDA devices available|Failed to initialize GPU \d",
+            "the worker's own fitness check found no card that works",
+            (
+                "RuntimeError: GPU health check failed. Binary test: x. Fallback test: nvidia-smi timed out",
+                "RuntimeError: No GPUs detected by nvidia-smi",
+            ),
+            strength="likely",
+            retry="yes",
+            says="the worker's own check found no GPU that works",
+        ),
     ),
 )

@@ -33,5 +33,13 @@ RULE = Rule(
             strength="possible",
             says="the handler raised an exception, which is not in the log",
         ),
+        Signal(
+            r"(?-i:ERROR) +\| [\w-]{8,80} \| \S|Uncaught exception \| |Error handling job: ",
+            "the worker's SDK reports a job's error by its message alone, as it does for generators",
+            ("ERROR  | sync-bc8046e6-09cd-u1 | list index out of range", "ERROR  | Uncaught exception | boom"),
+            Tier.REPORT,
+            strength="possible",
+            says="the handler failed",
+        ),
     ),
 )

@@ -128,5 +128,10 @@ RULE = Rule(
             unless=r"127\.0\.0\.1|localhost|NCCL|TCPStore|closing transport|getting job|job-(?:take|done)",
             unless_near=r"putobject|upload_file|upload_fileobj",
         ),
+        Signal(
+            r"Network connectivity (?:check )?failed",
+            "the worker's own fitness check",
+            ("RuntimeError: Network connectivity failed: Timeout connecting to 8.8.8.8:53 (5s)",),
+        ),
     ),
 )

@@ -47,7 +47,7 @@ RULE = Rule(
                 "ERROR  | job-1 | Failed to return job results. | 400, message='Bad Request',"
                 " url='https://api.runpod.ai/v2/x/job-done/y'",
             ),
-            strength="likely",
+            strength="possible",
             tier=Tier.RESOURCE,
             says="the platform refused the result, whose size is the usual reason",
         ),
