@@ -54,7 +54,12 @@ register_url_convertor("anything", Anything())
 
 
 class PageRoute(APIRoute):
-    """A route whose answers carry the headers of a page."""
+    """A route whose answers carry the headers of a page. What can be read can be asked for its head too."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if self.methods and "GET" in self.methods:
+            self.methods.add("HEAD")
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The usual handler, and the headers."""

@@ -113,6 +113,16 @@ async def test_pages_carry_strict_headers(visitor: Visitor) -> None:
         assert headers["referrer-policy"] == "same-origin"
 
 
+async def test_a_page_can_be_asked_for_its_head(visitor: Visitor) -> None:
+    assert (await visitor.client.head("/jobs")).status_code == 200
+    assert (await visitor.client.head("/jobs/nobody")).status_code == 404
+
+
+async def test_a_path_that_is_no_page_says_so(visitor: Visitor) -> None:
+    assert (await visitor.see("/nothing/here", 404)).text("h1") == "There is no such page"
+    assert (await visitor.see("/status", 405, method="POST")).text("h1")
+
+
 async def test_a_page_without_its_tail_weighs_little(visitor: Visitor) -> None:
     await visitor.fail("light-1")
     assert len((await visitor.get("/jobs/light-1")).content) < 60_000

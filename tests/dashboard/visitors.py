@@ -27,7 +27,7 @@ class Visitor:
     async def get(self, path: str, status: int = 200, **options: Any) -> httpx.Response:
         """The answer to a browser. Its status is checked."""
         headers = {"accept": "text/html", **options.pop("headers", {})}
-        response = await self.client.get(path, headers=headers, **options)
+        response = await self.client.request(options.pop("method", "GET"), path, headers=headers, **options)
         assert response.status_code == status, (response.status_code, response.text[:2000])
         return response
 
