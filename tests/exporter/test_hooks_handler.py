@@ -325,3 +325,41 @@ async def test_the_platform_sees_the_same_with_and_without_us(platform: Platform
     )
     assert len(without) > 6
     assert with_us == without
+
+
+STREAMING = """
+import asyncio
+import runpod
+
+async def handler(job):
+    if job["input"]["do"] == "chunk with an error":
+        yield 1
+        yield {"error": "no more words"}
+        yield 3
+    yield "first"
+    print("waiting", flush=True)
+    await asyncio.Event().wait()
+
+runpod.serverless.start({"handler": handler})
+"""
+
+
+async def test_a_stream_that_is_stopped_or_ends_itself_with_an_error_chunk(platform: Platform, tmp_path: Path) -> None:
+    async with observed_worker(platform, tmp_path, STREAMING) as worker:
+        broken = await worker.finish(do="chunk with an error")
+        await released(worker, 1)
+        assert platform.jobs[broken].error == "no more words"
+        stopped = await worker.submit(do="wait")
+        await worker.wait_output("waiting")
+        await worker.cancel(stopped)
+        await released(worker, 2)
+        runs = {record["j"]: record for record in spans(worker, "job.run")}
+        kind = {"stallscope.handler.kind": "generator"}
+        about = {"stallscope.handler.chunks": 2, "error.type": "handler_returned_error"}
+        assert (runs[broken]["s"], runs[broken]["a"]) == (
+            "error",
+            {**kind, **about, "stallscope.handler.returned_error": True},
+        )
+        assert (runs[stopped]["s"], runs[stopped]["a"]) == ("unset", {**kind, "stallscope.handler.chunks": 1})
+        (stop,) = spans(worker, "job.stop")
+        assert (stop["j"], stop["a"]["stallscope.stop.outcome"]) == (stopped, "stopped")

@@ -210,3 +210,25 @@ async def test_a_full_event_file_costs_the_records_and_nothing_else(platform: Pl
         assert await worker.terminate() == 0
         assert (worker.directory / "events").stat().st_size == full
         assert worker.dropped() >= 10
+
+
+async def test_a_stop_for_a_handler_that_blocks_the_loop_comes_too_late(platform: Platform, tmp_path: Path) -> None:
+    code = PLAIN.replace(
+        "return job",
+        "import pathlib, time\n    print('waiting', flush=True)\n"
+        "    while not pathlib.Path('go').exists():\n        time.sleep(0.02)\n    return job",
+    )
+    async with observed_worker(platform, tmp_path, code) as worker:
+        platform.hold(worker.endpoint, 1.0, stop_seconds=30.0)
+        job_id = await worker.submit(number=1)
+        await worker.wait_output("waiting")
+        await worker.cancel(job_id)
+        await platform.wait_event("stop-sent", worker=worker.name)
+        (worker.directory / "go").touch()
+        await worker.wait_for(
+            lambda records: any(r.get("n") == "job.stop" and r["k"] in ("end", "point") for r in records), "job.stop"
+        )
+        (stop,) = spans(worker, "job.stop")
+        assert (stop["j"], stop["s"], stop["a"]["stallscope.stop.outcome"]) == (job_id, "error", "late")
+        (run,) = spans(worker, "job.run")
+        assert run["s"] == "ok"
