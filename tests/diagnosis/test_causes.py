@@ -59,7 +59,9 @@ def test_composed_public_cases_are_read_right() -> None:
     assert share(sum(answer.right for answer in answers), len(answers)) >= CAUSE, missed(answers)
 
 
-@pytest.mark.parametrize("stem", ["gpu", "host", "model", "software", "request", "mixed", "elsewhere", "further"])
+@pytest.mark.parametrize(
+    "stem", ["gpu", "host", "model", "software", "request", "mixed", "elsewhere", "further", "chains"]
+)
 def test_variants_are_read_right(stem: str) -> None:
     answers = [told(tail) for tail in variants() if tail.name.startswith(f"{stem}-")]
 

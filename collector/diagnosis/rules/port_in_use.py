@@ -20,7 +20,7 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"Address already in use|\bEADDRINUSE\b|Errno 98\b|Errno 48\b|WinError 10048"
+            r"Address already in use|\(98: Address in use|\bEADDRINUSE\b|Errno 98\b|Errno 48\b|WinError 10048"
             r"|os error 98|errno: ?98\b|code: ?-98\b|port (?:is )?already (?:in use|allocated"
             r"|used)|already in use[^\n]{0,20}\bport\b"
             r"|Socket '[^'\n]{1,60}' already in use|port \d+ is (?:already )?(?:in use|used"
