@@ -151,7 +151,7 @@ RULE = Rule(
         Signal(
             r"Insufficient memory: [\d.]+ ?[KMG]i?B available",
             "the worker's own fitness check",
-            (("RuntimeError: Insufficient memory: 1.20GB available, 4GB required",),),
+            ("RuntimeError: Insufficient memory: 1.20GB available, 4GB required",),
             says="the machine has too little free main memory for the worker to start",
             retry="yes",
         ),
