@@ -119,6 +119,11 @@ def words(code: str) -> str:
     return code.replace("_", " ")
 
 
+def short(text: str, most: int = 1500) -> str:
+    """`text` cut to `most` characters, saying so."""
+    return text if len(text) <= most else f"{text[:most]}… (cut here; {len(text):,} characters)"
+
+
 def compact(value: Any) -> str:
     """A span attribute on one line, arrays and objects in JSON's look, for the raw records."""
     if value is None:

@@ -70,6 +70,7 @@ def environment() -> Environment:
         filters.clock,
         filters.rfc3339,
         filters.words,
+        filters.short,
         filters.ticks,
     ):
         env.filters[function.__name__] = function

@@ -95,6 +95,11 @@ def test_nothing_invisible_stays_in_shown_text(text: str) -> None:
     shown.encode()  # no lone surrogate
 
 
+def test_a_cut_says_so() -> None:
+    assert filters.short("abc", 3) == "abc"
+    assert filters.short("abcd", 3) == "abc… (cut here; 4 characters)"
+
+
 def test_an_attribute_reads_as_json_does() -> None:
     assert filters.compact({"a": [1, True, None, "x"], "b": 2.5}) == "{a: [1, true, null, x], b: 2.5}"
 
