@@ -20,7 +20,7 @@ Records (JSON objects; times are Unix nanoseconds, ids lower-case hex):
     {"k": "loss",  "r": reason, "c": count}
     {"k": "out",   "st": "stdout"|"stderr", "j": job id?, "t", "b": text}   a piece of Python's own streams, raw: the
                                             reader redacts what it keeps of them as one text
-    {"k": "out",   "st", "t", "w": bytes}   so many bytes were written after a `job.run` began, and withheld
+    {"k": "out",   "st", "j"?, "t", "w": bytes}   so many bytes were written after a `job.run` began, and withheld
     {"k": "child", "child": pid, "exit": code?, "signal": name?, "command"?, "oom"?, "t"}      a child process ended
     {"k": "death", "worker": pid, "exit", "signal", "oom", ..., "t"}        the worker ended      (keeper's)
 

@@ -24,7 +24,7 @@ class Tee:
     def __init__(self, stream: str, *, handler_logs: bool) -> None:
         self._stream, self._handler_logs = stream, handler_logs
         self._pending: dict[str | None, str] = {}
-        self._withheld_bytes = 0
+        self._withheld_bytes: dict[str | None, int] = {}
         self._writes = self._writes_at_tick = 0
         self.original: Callable[[str], Any] | None = None
 
@@ -47,11 +47,12 @@ class Tee:
         if not events.enabled() or not isinstance(text, str):
             return
         self._writes += 1
-        if Tee.run_began and not self._handler_logs:
-            self._withheld_bytes += len(text.encode("utf-8", "replace"))
-            return
         attempt = events.current.get()
         job_id = attempt.job_id if attempt is not None else None
+        if Tee.run_began and not self._handler_logs:
+            size = len(text.encode("utf-8", "replace"))
+            self._withheld_bytes[job_id] = self._withheld_bytes.get(job_id, 0) + size
+            return
         if self._pending:
             text = self._pending.pop(job_id, "") + text
         if text.endswith("\n") or len(text) >= PIECE_CHARACTERS:
@@ -73,9 +74,9 @@ class Tee:
         """Tell what is left of unfinished lines, and how much was withheld."""
         for job_id in list(self._pending):
             self._tell(job_id, self._pending.pop(job_id, ""))
-        withheld, self._withheld_bytes = self._withheld_bytes, 0
-        if withheld:
-            events.write({"k": "out", "st": self._stream, "w": withheld})
+        for job_id in list(self._withheld_bytes):
+            record = {"k": "out", "st": self._stream, "w": self._withheld_bytes.pop(job_id, 0)}
+            events.write(record if job_id is None else {**record, "j": job_id})
 
     def tick(self) -> None:
         """On the beat thread: an unfinished line that nothing was added to since the last beat may be the last words

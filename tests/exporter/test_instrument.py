@@ -212,7 +212,9 @@ class Sink:
     async def traces(self, request: web.Request) -> web.Response:
         message = ExportTraceServiceRequest.FromString(await request.read())
         for span in (span for part in message.resource_spans for scope in part.scope_spans for span in scope.spans):
-            self.spans[span.name] = {item.key: item.value.string_value for item in span.attributes}
+            self.spans[span.name] = {
+                item.key: item.value.string_value or item.value.int_value for item in span.attributes
+            }
         self.arrived.set()
         return web.Response(content_type="application/x-protobuf")
 
@@ -269,6 +271,7 @@ async def test_what_a_handler_prints_stays_in_the_worker_unless_asked_for(sink: 
     run_span = await sink.wait_for("job.run")
     assert "the user's data" not in str(sink.spans)
     assert run_span["error.type"] == "ValueError"
+    assert run_span["stallscope.log.bytes_withheld"] == len("the user's data\n")
     sink.spans.clear()
     await asyncio.to_thread(run_alone, code, tmp_path, sink.base, STALLSCOPE_HANDLER_LOGS="on")
     assert "the user's data" in (await sink.wait_for("job.run"))["stallscope.log.tail"]
