@@ -179,6 +179,8 @@ def _level(line: str) -> Level:
     glog = _GLOG.match(line)
     if glog:
         return _GLOG_LEVEL[glog[1]]
+    if line.lstrip().startswith("Warning  "):  # a container event: the word says "not normal", and it has no stronger
+        return "error"
     found = _LEVEL.search(line[:160])
     return _LEVELS[found[1]] if found else ""
 

@@ -28,6 +28,7 @@ RULE = Rule(
             near=r"block: \[|\.cu:\d",
             says="code on the GPU checked [`{condition}`] and found it false: an index is out of range",
             fault="user_code",
+            retry="no",
             advice=(
                 "Check indices and token ids against the size of the table they go into "
                 "(vocabulary, classes, positions).",
@@ -40,6 +41,7 @@ RULE = Rule(
             ("RuntimeError: CUDA error: device-side assert triggered",),
             says="a check in code on the GPU failed",
             fault="user_code",
+            retry="no",
         ),
         Signal(
             r"illegal memory access|cudaErrorIllegalAddress|CUDA_ERROR_ILLEGAL_ADDRESS"

@@ -100,6 +100,7 @@ RULE = Rule(
             "ComfyUI has no such file in its model folder (rule 13)",
             ("  - Value not in list: ckpt_name: 'sd_xl_base_1.0.safetensors' not in []",),
             says="the workflow asks for a model file that the worker does not hold[: {name}]",
+            fault="caller_input",
             advice=(
                 "Put {name} into the model folder of the image or volume, or change the workflow "
                 "to a file that is there.",

@@ -42,6 +42,7 @@ RULE = Rule(
             strength="likely",
             unless=r"collective operation|NCCL|GSP|Xid|watchdog_timeout=\d+,",
             says="no progress was made within the limit[ of {seconds} s]",
+            retry="yes",
         ),
         Signal(
             r"Read timed out|ReadTimeout|read timeout=|(?:did not|failed to|didn't) (?:become|get"
