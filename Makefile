@@ -4,6 +4,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# Most tests wait for real processes, so a few at once halve the time; a file stays whole, for its fixtures' sake.
+PYTEST_PROCESSES ?= 4
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: run test check format bench docs parts clean
@@ -12,7 +14,7 @@ run: $(VENV)/.demo          ## start the demo: server, platform stand-in, real w
 	$(BIN)/stallscope demo
 
 test: $(VENV)/.test parts   ## fetch what the tests need, then run them
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
 
 check: $(VENV)/.test        ## formatting, lint, types
 	$(BIN)/ruff format --check .
