@@ -18,6 +18,7 @@ _UP: Final = (
     r"|llama server listening|server is listening on|Listening on (?:http|0\.0\.0\.0|port)|To see the GUI go to"
     r"|Webserver Connected|Worker is ready|Model loaded successfully|ready to (?:serve|accept|receive)"
     r"|Startup (?:complete|finished)|Health check passed|service is ready|Connected to the server"
+    r"|API is reachable|connection OK\b|is now reachable|connected to (?:ComfyUI|Ollama|backend)"
 )
 _NOT_UP: Final = re.compile(
     r"not (?:yet )?(?:ready|started|up)|failed|until .{0,20}ready|wait|was |error", re.IGNORECASE

@@ -23,6 +23,8 @@ _HEDGE = re.compile(
     r"|(?:This|It) (?:may|might|could|can) (?:also )?be (?:due to|caused by"
     r"|because of)(?! insufficient shared)[^\n.]*|This typically happens when[^\n]*"
     r"|(?:usually|often|typically) (?:means|caused by|indicates)[^\n.]*|such as [^\n.]*"
+    # what callers wrote is not what happened
+    r"|\b(?:prompt|query)['\"]?\s?[:=]\s?(?:'[^'\n]*'|\"[^\"\n]*\")"
     r"|CUDA kernel errors might be asynchronously.*"
     r"|If reserved (?:but unallocated )?memory is .*|[Ii]f you (?:are|see|get|encounter|run|have"
     r"|want|experience|need)\b[^\n.]*|\bto avoid [^\n.,]*",
@@ -30,6 +32,7 @@ _HEDGE = re.compile(
 )
 _HEDGE_HINT = re.compile(
     r"might|potential|ossible|e\.g\.|may |could |can |ypically|sually|often|such as|f reserved|f you |o avoid "
+    r"|prompt|query"
 )
 
 

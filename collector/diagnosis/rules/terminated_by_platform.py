@@ -63,7 +63,7 @@ RULE = Rule(
             says="the worker was told to stop from outside (signal 15), with no error before it",
         ),
         Signal(
-            r"^(?:.{0,200}\s)?(?:(?-i:Terminated)|Beendet|Complété|Terminado|已终止|終了しました|Завершено)(?:\s+\S.{0,200})?$",
+            r"^(?:.{0,200}\s)?(?:(?-i:Terminated)|Beendet|Complété|Terminado|已终止|終了しました|Завершено)(?:\s{2,}\S.{0,200})?$",
             "what a shell prints when its child was ended by signal 15",
             ("Terminated", "/start.sh: line 3:   57 Terminated              python handler.py"),
             Tier.CRASH,
