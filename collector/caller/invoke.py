@@ -115,6 +115,8 @@ class Endpoint:
         spans: Spans | None = None,
     ) -> None:
         self.id = endpoint_id
+        self.newest: Request | None = None
+        """The request submitted last: for who is interrupted before `submit` has returned."""
         self.timing = timing or Timing()
         self.watcher = watcher or Watcher()
         self._key = _usable_key(api_key if api_key is not None else os.environ.get("RUNPOD_API_KEY", ""))
@@ -187,6 +189,7 @@ class Endpoint:
         span.submitted(seen)
         request = Request(self, job_id, seen, span, pauses, is_empty=compact == b"{}")
         request.cancel_on_exit = cancel_on_exit
+        self.newest = request
         self.watcher.seen(seen, 0.0)
         return request
 

@@ -9,7 +9,6 @@ import click
 from click.core import ParameterSource
 
 from collector.caller.inputs import WRITTEN_BYTES, input_bytes, input_notes
-from collector.caller.invoke import Request
 from collector.caller.timing import Budget
 from collector.cli.calling import Teller, calling, json_option, offer_cancel, print_payload
 from collector.cli.durations import duration_option
@@ -66,16 +65,15 @@ def run(
         for note in input_notes(job_input):
             teller.note(note)
         budget = Budget(remote.timing, wait or None)
-        request: Request | None = None
         try:
             request = remote.submit_within(budget, job_input)
             if wait:
                 request.wait_within(budget, queue_seconds=queue_limit or None)
         except KeyboardInterrupt:
-            if request is None:
+            if remote.newest is None:
                 teller.note("left while the request was being submitted: whether it was queued is not known")
             else:
-                offer_cancel(request, teller)
+                offer_cancel(remote.newest, teller)
             return INTERRUPTED
         if request.seen is not None:
             print_payload(request.seen.body)
