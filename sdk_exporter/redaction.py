@@ -621,9 +621,11 @@ class KnownValues:
         for value in values:
             if len(value) < self.PIECE:
                 continue
-            forms = {value, quote(value, safe=""), quote(quote(value, safe=""), safe=""), value.encode().hex()}
+            data = value.encode("utf-8", "surrogateescape")  # as the environment held it, UTF-8 or not
+            quoted = quote(data, safe="")
+            forms = {value, quoted, quote(quoted, safe=""), data.hex()}
             for shift, skipped in ((0, 0), (1, 2), (2, 3)):
-                encoded = base64.b64encode(b"\0" * shift + value.encode()).decode().rstrip("=")
+                encoded = base64.b64encode(b"\0" * shift + data).decode().rstrip("=")
                 inner = encoded[skipped : len(encoded) - 1]
                 forms |= {inner, inner.replace("+", "-").replace("/", "_")}
             for form in forms:
@@ -650,13 +652,18 @@ class KnownValues:
 
 _COMMON_VALUES: Final = frozenset({"password", "changeme", "disabled", "enabled", "required", "optional", "localhost"})
 _HEX_NUMBER: Final = re.compile(r"[-+]?[0-9.,:]+\Z")
+_ADDRESS_NAME: Final = "RUNPOD_WEBHOOK_"
+_HARMLESS_PARAMETERS: Final = frozenset({"gpu"})
 
 
 def secret_values(environ: dict[str, str]) -> list[str]:
     """Values of environment variables whose names look secret: 8 characters or more, and no path, plain URL, number,
-    boolean or common word."""
+    boolean or common word. Of the platform's own addresses, which the worker SDK logs, what their queries carry."""
     values = []
     for name, value in environ.items():
+        if name.startswith(_ADDRESS_NAME):
+            values += [carried for carried in _query_values(value) if carried not in values]
+            continue
         if len(value) < KnownValues.PIECE or not (_STRONG_NAME.search(name) or "TOKEN" in name.upper()):
             continue
         if _HARMLESS_NAME.search(name) or value.lower() in _COMMON_VALUES or _HEX_NUMBER.match(value):
@@ -665,3 +672,16 @@ def secret_values(environ: dict[str, str]) -> list[str]:
             continue
         values.append(value)
     return values
+
+
+def _query_values(address: str) -> list[str]:
+    """Not by `urlsplit`, which raises at half an address."""
+    from urllib.parse import parse_qsl
+
+    return [
+        value
+        for key, value in parse_qsl(address.partition("?")[2], errors="surrogateescape")
+        if key.lower() not in _HARMLESS_PARAMETERS
+        and len(value) >= KnownValues.PIECE
+        and not (_HEX_NUMBER.match(value) or _PLACEHOLDER.match(value))
+    ]

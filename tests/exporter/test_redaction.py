@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import random
 import re
 import string
@@ -187,3 +188,22 @@ def test_secret_values_are_those_of_secret_names_only() -> None:
         "API_KEY": "12345678",
     }
     assert secret_values(environ) == [secret]
+
+
+def test_a_secret_of_bytes_that_are_no_utf_8_is_known_too() -> None:
+    secret = os.fsdecode(b"\xff\xfe" + fill("{20}").encode())
+    known = KnownValues(secret_values({"MY_API_KEY": secret}))
+    assert known.redact(f"key {secret[2:]} end") == "key [REDACTED] end"
+
+
+def test_what_the_platforms_addresses_carry_is_known() -> None:
+    signature, escaped = fill("{20}"), fill("{9}") + "/" + fill("{9}")
+    address = "https://api.example/v2/e/job-done/$RUNPOD_POD_ID/$ID?gpu=NVIDIA+RTX+A5000&n=12345678&k="
+    environ = {
+        "RUNPOD_WEBHOOK_POST_OUTPUT": f"{address}{signature}",
+        "RUNPOD_WEBHOOK_GET_JOB": f"{address}{urllib.parse.quote(escaped, safe='')}",
+        "RUNPOD_WEBHOOK_PING": "https://api.example/v2/e/ping/$RUNPOD_POD_ID",
+        "OTHER_URL": f"{address}{signature}",
+    }
+    assert secret_values(environ) == [signature, escaped]
+    assert secret_values({"RUNPOD_WEBHOOK_PING": "http://[half an address?k=" + "v" * 9}) == ["v" * 9]
