@@ -97,5 +97,14 @@ RULE = Rule(
             unless=r"terminate called|socket\.cpp|errno: (?:97|99)",
             says="ranks of the job did not find or lost each other",
         ),
+        Signal(
+            r"ncclUniqueId|setting up NCCL communicator|ncclCommInitRank\w* failed",
+            "ranks could not meet to set up the communicator",
+            ("RuntimeError: [3] is setting up NCCL communicator and retrieving ncclUniqueId from [0]",),
+            Tier.HINT,
+            strength="likely",
+            unless=r"\bINFO\b",
+            says="ranks of the job did not find or lost each other",
+        ),
     ),
 )

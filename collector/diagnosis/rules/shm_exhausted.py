@@ -42,12 +42,17 @@ RULE = Rule(
             unless=r"out of shared memory[^\n]{0,40}(?:Required|Hardware limit)|\bINFO\b",
         ),
         Signal(
-            r"killed by signal:? (?:Bus error|7|SIGBUS)|(?-i:Bus error)(?: \(core dumped\))?"
-            r"|\bSIGBUS\b|Bus-Zugriffsfehler|erreur de bus|error en el bus|总线错误|バスエラー"
-            r"|died with <Signals\.SIGBUS",
-            "a bus error is what a write to a full /dev/shm ends in",
-            ("RuntimeError: DataLoader worker (pid 41) is killed by signal: Bus error.", "Bus error (core dumped)"),
+            r"killed by signal:? (?:Bus error|7\b|SIGBUS)",
+            "a loader's worker that dies of a bus error wrote to a full /dev/shm",
+            ("RuntimeError: DataLoader worker (pid 41) is killed by signal: Bus error.",),
             strength="likely",
+        ),
+        Signal(
+            r"(?-i:Bus error)(?: \(core dumped\))?|\bSIGBUS\b|Bus-Zugriffsfehler|erreur de bus|error en el bus"
+            r"|总线错误|バスエラー|died with <Signals\.SIGBUS",
+            "a bus error is what a write to a full /dev/shm ends in; broken storage and native code end so too",
+            ("Bus error (core dumped)",),
+            strength="possible",
             unless=r"PCIe|might be caused|ECC",
         ),
     ),

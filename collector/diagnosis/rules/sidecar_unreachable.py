@@ -133,5 +133,13 @@ RULE = Rule(
             unless=r"https://|port=443|RAS|NCCL|TCPStore|4317|4318|registry",
             says="a connection was refused: the server that should answer is not there",
         ),
+        Signal(
+            r"All connection attempts failed",
+            "a client tried every address of the server",
+            ("httpx.ConnectError: All connection attempts failed",),
+            Tier.HINT,
+            strength="likely",
+            unless=r"https://",
+        ),
     ),
 )
