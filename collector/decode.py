@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -41,6 +42,9 @@ TAIL_BYTES: Final = 1 << 20
 """Most bytes of a log tail here: a bound only. How long one is the worker decides (STALLSCOPE_LOG_TAIL_BYTES)."""
 RESOURCE_BYTES: Final = 16_384
 """Most bytes of all texts of one resource: it is stored with each of its spans."""
+ATTRIBUTES_READ: Final = 1_024
+"""Most attributes of one span, event or resource that are looked at, to find those worth keeping: an empty one takes 2
+bytes, so a body can hold millions."""
 DEPTH: Final = 8
 """Levels of arrays and maps inside a value; what lies deeper becomes a mark."""
 JSON_GROWTH: Final = 6
@@ -160,17 +164,20 @@ def _text(attributes: Attributes, key: str) -> str:
     return value if isinstance(value, str) else "" if value is None or isinstance(value, (list, dict)) else str(value)
 
 
-def _important_first(pairs: Sequence[KeyValue]) -> Iterable[KeyValue]:
+def _important_first(pairs: Sequence[KeyValue]) -> Sequence[KeyValue]:
     """Our own keys before others where some must be left out."""
     if len(pairs) <= ATTRIBUTES_PER_SPAN:
         return pairs
-    return sorted(pairs, key=lambda pair: not pair.key.startswith(("stallscope.", "faas.", "error.", "exception.")))
+    return sorted(
+        pairs[:ATTRIBUTES_READ],
+        key=lambda pair: not pair.key.startswith(("stallscope.", "faas.", "error.", "exception.")),
+    )
 
 
-def _attributes(pairs: Iterable[KeyValue], most: int) -> Attributes:
+def _attributes(pairs: Sequence[KeyValue], most: int) -> Attributes:
     """At most `most` attributes; of a key given twice the first counts, as the standard allows."""
     attributes: Attributes = {}
-    for pair in pairs:
+    for pair in islice(pairs, ATTRIBUTES_READ):
         if len(attributes) >= most:
             break
         key = pair.key if len(pair.key) <= KEY_BYTES // 4 else clean(pair.key, KEY_BYTES)
@@ -179,7 +186,7 @@ def _attributes(pairs: Iterable[KeyValue], most: int) -> Attributes:
     return attributes
 
 
-def _resource(pairs: Iterable[KeyValue]) -> Attributes:
+def _resource(pairs: Sequence[KeyValue]) -> Attributes:
     """As `_attributes`, with one budget for all texts; what comes after it is used up is left out."""
     kept: Attributes = {}
     left = RESOURCE_BYTES

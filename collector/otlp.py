@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import io
 import json
+import math
 import threading
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import zstandard
 from google.protobuf import json_format
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, Message
+from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped]
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,10 +34,23 @@ JSON: Final = "application/json"
 BODY_LIMIT: Final = "STALLSCOPE_BODY_BYTES"
 PIECE_BYTES: Final = 1 << 20
 """Inflated at a time, so that a bomb is noticed at the limit and not after it went off."""
+GZIP_INPUT_BYTES: Final = 64 << 10
+"""Packed bytes given to the inflater at a time. It copies what it leaves over, so giving it all would cost the square
+of the body's size."""
+GZIP_MEMBERS: Final = 1_000
+BODY_SECONDS: Final = 60.0
+"""A body that takes longer to arrive is given up: what it holds of STALLSCOPE_IN_FLIGHT_BYTES is denied to others.
+Exporters stop waiting after 10 s themselves."""
+RECORDS: Final = 50_000
+"""Most resources, scopes and records (each) of one request. An empty one takes 2 bytes, and a thousand times that in
+memory and time to walk."""
+JSON_CONTAINERS: Final = 3_000_000
+"""Most objects and arrays of a JSON body: 50,000 spans of 25 attributes have as many, and each costs microseconds."""
 ZSTD_WINDOW_BYTES: Final = 8 << 20
 """Largest window that a frame may ask for: what RFC 8878 tells every decoder to allow."""
 _GRPC_CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 413: 3, 415: 3, 429: 8, 503: 14}
-"""google.rpc.Code by HTTP status, for the Status body; 13 (internal) for the rest."""
+"""google.rpc.Code by HTTP status; 13 (internal) for the rest."""
+_LEVELS: Final = ("resource_", "scope_", "spans", "log_records", "metrics")
 _HEX_IDS: Final = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 
 
@@ -97,7 +114,21 @@ async def read_body(request: Request, limit_bytes: int, share: Share) -> Body:
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit_bytes:
         raise TooLarge(BODY_LIMIT, limit_bytes)
-    return Body(await _received(request.stream(), limit_bytes, share), encoding, media_type == JSON)
+    return Body(await _in_time(_received(request.stream(), limit_bytes, share)), encoding, media_type == JSON)
+
+
+async def _in_time(receiving: Coroutine[Any, Any, bytes]) -> bytes:
+    task = asyncio.create_task(receiving)
+    try:
+        # Not `wait_for`: before Python 3.12 it can swallow a cancellation that comes together with the result.
+        await asyncio.wait({task}, timeout=BODY_SECONDS)
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})  # what it took of the share is known from here on
+    if task.cancelled():
+        raise Overloaded(f"the body did not arrive in {BODY_SECONDS:g} s")
+    return task.result()
 
 
 async def _received(chunks: AsyncIterator[bytes], limit_bytes: int, share: Share) -> bytes:
@@ -116,7 +147,23 @@ def parse(body: Body, kind: type[OtlpMessage], limit_bytes: int, share: Share) -
     Raises BadInput where it cannot be read, TooLarge where it inflates past the limit.
     """
     inflated = inflate(body, limit_bytes, share)
-    return _from_json(inflated, kind) if body.is_json else _from_protobuf(inflated, kind)
+    message = _from_json(inflated, kind) if body.is_json else _from_protobuf(inflated, kind)
+    _refuse_countless(message)
+    return message
+
+
+def _refuse_countless(message: Message) -> None:
+    """Bound what all who read the message walk through: `resource_*`, in them `scope_*`, in them the records."""
+    level: list[Any] = [message]
+    for _ in range(3):
+        name = next(field.name for field in level[0].DESCRIPTOR.fields if field.name.startswith(_LEVELS))
+        count = sum(len(getattr(part, name)) for part in level)
+        if count > RECORDS:
+            what = name.replace("_", " ")
+            raise TooLarge(f"{what} in one request", RECORDS, what)
+        level = [child for part in level for child in getattr(part, name)]
+        if not level:
+            return
 
 
 def inflate(body: Body, limit_bytes: int, share: Share) -> bytes:
@@ -137,15 +184,24 @@ def inflate(body: Body, limit_bytes: int, share: Share) -> bytes:
 
 
 def _gunzip(data: bytes) -> Iterator[bytes]:
-    rest = data
-    while rest:  # a gzip file is one member after another
+    """A gzip file is one member after another."""
+    given, members = 0, 0
+    rest = b""  # given to a member, and not used by it
+    while rest or given < len(data):
+        if members == GZIP_MEMBERS:
+            raise BadInput(f"the body is no sound gzip: it has more than {GZIP_MEMBERS} members")
+        members += 1
         member = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         while not member.eof:
+            if not rest:
+                rest = data[given : given + GZIP_INPUT_BYTES]
+                given += len(rest)
+            starved = not rest
             piece = member.decompress(rest, PIECE_BYTES)
             rest = member.unconsumed_tail
             if piece:
                 yield piece
-            elif not rest and not member.eof:
+            elif starved and not member.eof:
                 raise EOFError("it ends too early")
         rest = member.unused_data
 
@@ -165,6 +221,8 @@ def _from_protobuf(data: bytes, kind: type[OtlpMessage]) -> OtlpMessage:
 
 
 def _from_json(data: bytes, kind: type[OtlpMessage]) -> OtlpMessage:
+    if data.count(b"{") + data.count(b"[") > JSON_CONTAINERS:
+        raise TooLarge("objects and arrays in a JSON body", JSON_CONTAINERS, "of them")
     try:
         document = json.loads(data)
         if not isinstance(document, dict):
@@ -214,8 +272,15 @@ def success(response: Message, body: Body) -> Response:
 def failure(status: int, message: str, content_type: str) -> Response:
     """A google.rpc.Status in the request's type; a type that is not spoken here is answered as protobuf, OTLP's
     default, unless it speaks of JSON."""
-    answer = Status(code=_GRPC_CODES.get(status, 13), message=message)
-    return _answer(status, answer, is_json="json" in _media_type(content_type))
+    return _answer(status, status_of(status, message), is_json="json" in _media_type(content_type))
+
+
+def status_of(http_status: int, message: str, retry_after_seconds: float | None = None) -> Status:
+    """An error as google.rpc.Status; with RetryInfo where it passes."""
+    status = Status(code=_GRPC_CODES.get(http_status, 13), message=message)
+    if retry_after_seconds is not None:
+        status.details.add().Pack(RetryInfo(retry_delay=Duration(seconds=max(1, math.ceil(retry_after_seconds)))))
+    return status
 
 
 def _answer(status: int, message: Message, *, is_json: bool) -> Response:
