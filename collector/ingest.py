@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from fastapi import APIRouter, Request, Response
-from google.protobuf.message import Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -23,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from . import decode, otlp
 from .app import Parts, count_request, parts_of
-from .auth import IngestSender, Sender
+from .auth import IngestTenant
 from .rows import SpanRow
 
 router = APIRouter(include_in_schema=False)
@@ -38,88 +36,57 @@ NOT_KEPT: Final = "Stallscope keeps traces; {} are accepted and not kept. Turn t
 
 
 @router.post("/v1/traces")
-async def post_traces(request: Request, sender: IngestSender) -> Response:
+async def post_traces(request: Request, tenant: IngestTenant) -> Response:
     """Spans in; 200 once they are stored."""
-    return await _answered(request, sender, take_traces)
-
-
-@router.post("/v1/logs")
-async def post_logs(request: Request, sender: IngestSender) -> Response:
-    """Log records are read, refused politely and not kept."""
-    return await _answered(request, sender, take_logs)
-
-
-@router.post("/v1/metrics")
-async def post_metrics(request: Request, sender: IngestSender) -> Response:
-    """Metrics are read, refused politely and not kept."""
-    return await _answered(request, sender, take_metrics)
-
-
-async def _answered(request: Request, sender: Sender, take: Take) -> Response:
     parts = parts_of(request)
     with parts.in_flight.share() as share:
         body = await otlp.read_body(request, parts.settings.body_bytes, share)
-        answer = await take(Delivery(parts, sender, body, share))
-    count_request(request, 200)
-    return otlp.success(answer, body)
-
-
-# ------------------------------------------------------------------------- the same, whichever way a body came
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A body that came in, from whom, and what it holds of the memory for bodies."""
-
-    parts: Parts
-    sender: Sender
-    body: otlp.Body
-    share: otlp.Share
-
-    def read(self, kind: type[otlp.OtlpMessage]) -> otlp.OtlpMessage:
-        """The message in it. Long work for a large body: see `beside`."""
-        return otlp.parse(self.body, kind, self.parts.settings.body_bytes, self.share)
-
-
-Take = Callable[[Delivery], Awaitable[Message]]
-"""Takes a body of one signal in and says what the sender is answered. Raises StallscopeError."""
-
-
-async def take_traces(delivery: Delivery) -> ExportTraceServiceResponse:
-    """Spans, stored when this returns. Raises what `otlp.parse`, `decode.span_rows` and the writer raise."""
-    parts, tenant = delivery.parts, delivery.sender.tenant
-    rows, rejections = await beside(
-        delivery.body, lambda: decode.span_rows(delivery.read(ExportTraceServiceRequest), tenant, _now_ms())
-    )
-    await parts.writer.write(rows)
+        rows, rejections = await beside(
+            body,
+            lambda: decode.span_rows(
+                otlp.parse(body, ExportTraceServiceRequest, parts.settings.body_bytes, share), tenant, _now_ms()
+            ),
+        )
+        await parts.writer.write(rows)
     _tell(parts, tenant, rows, rejections)
-    answer = ExportTraceServiceResponse()
-    if rejections.count:
-        answer.partial_success.rejected_spans = rejections.count
-        answer.partial_success.error_message = rejections.message
-    return answer
+    count_request(request, 200)
+    return otlp.success(_traces_answer(rejections), body)
 
 
-async def take_logs(delivery: Delivery) -> ExportLogsServiceResponse:
-    """Log records: read and not kept."""
-    message = await beside(delivery.body, lambda: delivery.read(ExportLogsServiceRequest))
+@router.post("/v1/logs")
+async def post_logs(request: Request, tenant: IngestTenant) -> Response:
+    """Log records are read, refused politely and not kept."""
+    parts = parts_of(request)
+    with parts.in_flight.share() as share:
+        body = await otlp.read_body(request, parts.settings.body_bytes, share)
+        message = await beside(
+            body, lambda: otlp.parse(body, ExportLogsServiceRequest, parts.settings.body_bytes, share)
+        )
     answer = ExportLogsServiceResponse()
     count = sum(len(scope.log_records) for part in message.resource_logs for scope in part.scope_logs)
     if count:
         answer.partial_success.rejected_log_records = count
         answer.partial_success.error_message = NOT_KEPT.format("logs")
-    return answer
+    count_request(request, 200)
+    return otlp.success(answer, body)
 
 
-async def take_metrics(delivery: Delivery) -> ExportMetricsServiceResponse:
-    """Metrics: read and not kept."""
-    message = await beside(delivery.body, lambda: delivery.read(ExportMetricsServiceRequest))
+@router.post("/v1/metrics")
+async def post_metrics(request: Request, tenant: IngestTenant) -> Response:
+    """Metrics are read, refused politely and not kept."""
+    parts = parts_of(request)
+    with parts.in_flight.share() as share:
+        body = await otlp.read_body(request, parts.settings.body_bytes, share)
+        message = await beside(
+            body, lambda: otlp.parse(body, ExportMetricsServiceRequest, parts.settings.body_bytes, share)
+        )
     answer = ExportMetricsServiceResponse()
     count = sum(_points(message))
     if count:
         answer.partial_success.rejected_data_points = count
         answer.partial_success.error_message = NOT_KEPT.format("metrics")
-    return answer
+    count_request(request, 200)
+    return otlp.success(answer, body)
 
 
 def _points(message: ExportMetricsServiceRequest) -> list[int]:
@@ -130,6 +97,14 @@ def _points(message: ExportMetricsServiceRequest) -> list[int]:
         for metric in scope.metrics
         if (kind := metric.WhichOneof("data"))
     ]
+
+
+def _traces_answer(rejections: decode.Rejections) -> ExportTraceServiceResponse:
+    answer = ExportTraceServiceResponse()
+    if rejections.count:
+        answer.partial_success.rejected_spans = rejections.count
+        answer.partial_success.error_message = rejections.message
+    return answer
 
 
 def _tell(parts: Parts, tenant: str, rows: list[SpanRow], rejections: decode.Rejections) -> None:
