@@ -148,11 +148,11 @@ def parse(body: Body, kind: type[OtlpMessage], limit_bytes: int, share: Share) -
     """
     inflated = inflate(body, limit_bytes, share)
     message = _from_json(inflated, kind) if body.is_json else _from_protobuf(inflated, kind)
-    _refuse_countless(message)
+    refuse_countless(message)
     return message
 
 
-def _refuse_countless(message: Message) -> None:
+def refuse_countless(message: Message) -> None:
     """Bound what all who read the message walk through: `resource_*`, in them `scope_*`, in them the records."""
     level: list[Any] = [message]
     for _ in range(3):
