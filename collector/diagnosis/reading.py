@@ -87,6 +87,9 @@ _DOTTED = re.compile(r"^(?P<type>[A-Za-z_]\w{0,60}(?:\.[A-Za-z_]\w{0,60}){0,8})(
 _KEYWORDS = frozenset({"else", "try", "finally", "return", "pass", "raise", "yield", "lambda", "break", "continue"})
 
 
+_AROUND = 6000  # characters on each side at most, where lines are long
+
+
 @dataclass(slots=True)
 class Statement:
     """One thing said. `line` counts physical lines from 1; 0 is the exception record, which has no line."""
@@ -122,8 +125,8 @@ class Reading:
     def around(self, index: int, before: int, after: int) -> str:
         """The lower-case text of the statements from `before` in front of this one to `after` behind it."""
         first, last = max(0, index - before), min(len(self.starts) - 1, index + after)
-        end = self.starts[last] + len(self.statements[last].text)
-        return self.blob[self.starts[first] : end]
+        here, end = self.starts[index], self.starts[last] + len(self.statements[last].text)
+        return self.blob[max(self.starts[first], here - _AROUND) : min(end, here + _AROUND)]
 
 
 def read(text: str, stacktrace: str = "") -> Reading:
