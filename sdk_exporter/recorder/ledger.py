@@ -49,7 +49,7 @@ class Ledger:
             self.jobs.pop(job, None)
         elif kind == "start":
             self._begin(record)
-        elif kind == "end":
+        elif kind == "end" and not _is_failed_boot(record):
             self.open.pop(str(record.get("id")), None)
         elif kind == "loss":
             self.lose(str(record.get("r"))[:64], _whole(record.get("c"), 1))
@@ -108,6 +108,11 @@ class Ledger:
         self.open = {key: (value[0], value[1], value[2]) for key, value in saved.get("open", {}).items()}
         self.losses = dict(saved.get("losses", {}))
         self._crowded = dict.fromkeys(saved.get("crowded", ()))
+
+
+def _is_failed_boot(record: Mapping[str, Any]) -> bool:
+    """A worker whose boot failed never comes to anything else: it dies in its boot, not idle."""
+    return record.get("n") == SpanName.BOOT and record.get("s") == "error"
 
 
 def _shrink(entries: dict[str, Any], limit: int) -> None:
