@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 PYTEST_PROCESSES ?= 4
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test check format bench docs parts clean
+.PHONY: run test check format bench soak docs parts clean
 
 run: $(VENV)/.demo          ## start the demo: server, platform stand-in, real workers
 	$(BIN)/stallscope demo
@@ -24,6 +24,12 @@ check: $(VENV)/.test        ## formatting, lint, types
 format: $(VENV)/.test       ## write the formatting that `check` wants
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+soak: $(VENV)/.test         ## 1,000 workers killed at random moments: nothing lost, nothing twice (about 15 minutes)
+	SOAK_KILLS=1000 $(BIN)/python -m pytest tests/recorder/test_death_matrix.py -k random $(PYTEST_ARGS)
+
+bench: $(VENV)/.bench       ## what the exporter costs, side by side with others: see docs/benchmarks.md
+	$(BIN)/python benchmarks/exporter.py
 
 docs: $(VENV)/.test         ## write the pages that are made from code
 	$(BIN)/python -m collector.diagnosis.verdicts > docs/verdicts.md
@@ -44,3 +50,7 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml sdk_exporter/pyproject.toml
 $(VENV)/.test: $(BIN)/python pyproject.toml sdk_exporter/pyproject.toml
 	$(BIN)/python -m pip install -q -e './sdk_exporter[auto]' -e '.[test]'
 	touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: $(VENV)/.test
+	$(BIN)/python -m pip install -q -e '.[bench]'
+	touch $@
