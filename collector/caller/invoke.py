@@ -35,7 +35,7 @@ from collector.caller.inputs import EMPTY_STAND_IN, encode_input, input_bytes, r
 from collector.caller.replies import JobStatus, Seen, read_seen
 from collector.caller.spans import RequestSpan, Spans, spans_from
 from collector.caller.timing import Budget, Pauses, Timing, span_of
-from collector.caller.wire import NoReply, Reply, Wire
+from collector.caller.wire import NoReply, Reply, TooLarge, Wire
 
 DEFAULT_INVOKE_URL: Final = "https://api.runpod.ai/v2"
 FAILURES: Final = 5
@@ -263,6 +263,10 @@ class Endpoint:
                 reply = self._wire.exchange(call.method, call.path, content=call.content, seconds=seconds)
             except NoReply as failure:
                 raise self._no_reply(call, failure, budget) from None
+            except TooLarge as failure:
+                raise ApiFailed(
+                    f"cannot {call.what} at {self._named()}: {failure}", status=200, job_id=call.job_id
+                ) from None
             told.status_code = reply.status
             seen = self._read(call, reply)
             told.seen = seen

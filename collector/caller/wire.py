@@ -35,6 +35,10 @@ class NoReply(Exception):
         self.timed_out = timed_out
 
 
+class TooLarge(Exception):
+    """An answer of more bytes than anything that is asked for can have."""
+
+
 class Wire:
     """Connections to one invoke API. Redirects are not followed: the key goes nowhere else."""
 
@@ -52,7 +56,7 @@ class Wire:
         self._http.close()
 
     def exchange(self, method: str, path: str, *, content: bytes | None, seconds: float) -> Reply:
-        """The answer to one call. Raises NoReply, after `seconds` at the latest."""
+        """The answer to one call. Raises TooLarge, or NoReply after `seconds` at the latest."""
         headers = {} if content is None else {"Content-Type": "application/json"}
         request = self._http.build_request(
             method, self._base + path, content=content, headers=headers, timeout=httpx.Timeout(seconds)
@@ -82,7 +86,7 @@ def _read(answer: httpx.Response) -> bytes:
     for piece in answer.iter_bytes():
         size += len(piece)
         if size > ANSWER_BYTES:
-            raise httpx.RemoteProtocolError(f"an answer of more than {ANSWER_BYTES >> 20} MiB")
+            raise TooLarge(f"an answer of more than {ANSWER_BYTES:,} bytes")
         pieces.append(piece)
     return b"".join(pieces)
 

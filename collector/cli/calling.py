@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shlex
 import sys
 import time
@@ -163,6 +164,14 @@ def fetch_verdict(job_id: str) -> dict[str, Any] | str | None:
         )
 
 
+def _confirmed(question: str) -> bool:
+    """A person's yes. Looked for five times a second: Ctrl-C just before a blocking read would wait for a key."""
+    click.echo(question, nl=False, err=True)
+    while not select.select([sys.stdin], [], [], 0.2)[0]:
+        pass
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def offer_cancel(request: Request, teller: Teller) -> None:
     """After Ctrl-C: the request still runs. Ask a person whether to cancel it; Ctrl-C again leaves at once."""
     follow_up = (
@@ -172,12 +181,12 @@ def offer_cancel(request: Request, teller: Teller) -> None:
         teller.note(f"request {request.id} was left. {follow_up}")
         return
     try:
-        if not click.confirm(f"\nCancel request {request.id}?", default=False, err=True):
+        if not _confirmed(f"\nCancel request {request.id}? [y/N]: "):
             teller.note(follow_up)
             return
         seen = request.cancel(10)
         teller.note(f"request {request.id}: {excerpt(seen.status or 'no status')}")
     except CallerError as failure:
         teller.note(f"request {request.id} was not cancelled: {failure}")
-    except (click.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
         teller.note(follow_up)
