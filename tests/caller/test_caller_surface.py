@@ -35,11 +35,10 @@ RUN = ("run", ENDPOINT, "--input", '{"a":1}')
 def help_of(name: str) -> list[str]:
     command = main.commands[name]
     context = click.Context(command, info_name=f"stallscope {name}")
-    options = [
-        f"  {' '.join(option.opts)} {option.metavar or ''} {f'default={option.default} ' if isinstance(option.default, str) else ''}flag={option.is_flag}: {option.help}"
-        for option in command.params
-        if isinstance(option, click.Option)
-    ]
+    options = []
+    for option in (one for one in command.params if isinstance(one, click.Option)):
+        default = f" [{option.default}]" if isinstance(option.default, str) else ""
+        options.append(f"  {' '.join(option.opts)} {option.metavar or ''}{default}: {option.help}")
     return [
         f"[help {name}] {' '.join(command.collect_usage_pieces(context))}",
         *options,
