@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta, timezone
 from typing import Annotated, Any, Final, get_args
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from collector import queries
 from collector.answers import answer_of_job
@@ -36,6 +38,8 @@ EVENTS_ALIVE_SECONDS: Final = 15.0
 EVENTS_LONGEST_SECONDS: Final = 600.0
 """A stream ends then, final or not; a client's EventSource comes back by itself."""
 EVENTS_AT_ONCE: Final = 100
+EVENTS_OF_TENANT: Final = 50
+"""So that one tenant's streams leave places to others."""
 
 Limit = Annotated[int, Query(description=f"Most items, 1 to {queries.LIMIT_MAX}.")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
@@ -48,7 +52,19 @@ def _written_time(value: Any) -> Any:
     return value
 
 
-Since = Annotated[AwareDatetime | None, BeforeValidator(_written_time), Query(description="RFC 3339, with a zone.")]
+def _in_utc(at: datetime) -> datetime:
+    """A year that only its own zone keeps between 1 and 9999 is refused: no answer could tell it in UTC."""
+    try:
+        return at.astimezone(timezone.utc)
+    except OverflowError:
+        raise ValueError("a time is between the years 1 and 9999 in UTC") from None
+
+
+Since = Annotated[
+    Annotated[AwareDatetime, AfterValidator(_in_utc)] | None,
+    BeforeValidator(_written_time),
+    Query(description="RFC 3339, with a zone."),
+]
 Endpoint = Annotated[str | None, Query()]
 
 
@@ -137,14 +153,14 @@ async def job_events(request: Request, tenant: ReadTenant) -> Response:
         return await job(request, tenant)
     job_id = _id(decoded(raw.removesuffix("/events"))) or ""
     db, streams = db_of(request), _streams_of(request)
-    if streams.open >= EVENTS_AT_ONCE:
-        raise Overloaded(f"{EVENTS_AT_ONCE} event streams are open, which is the most", retry_after_seconds=30.0)
-    first = await answer_of_job(db, tenant, job_id, _now())
-    return StreamingResponse(
-        _events(db, first, streams, lambda: getattr(request.app.state, "stopping", False)),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    streams.enter(tenant)
+    try:
+        first = await answer_of_job(db, tenant, job_id, _now())
+    except BaseException:
+        streams.leave(tenant)
+        raise
+    events = _events(db, first, lambda: getattr(request.app.state, "stopping", False))
+    return _EventStream(events, lambda: streams.leave(tenant))
 
 
 @router.get("/jobs/{job_id:id}", dependencies=[_only()])
@@ -168,7 +184,33 @@ class _Streams:
     """Event streams of one app: counted, because each keeps asking the store."""
 
     def __init__(self) -> None:
-        self.open = 0
+        self.open: Counter[str] = Counter()  # by tenant
+
+    def enter(self, tenant: str) -> None:
+        """Take a place, before anything is waited for. Raises Overloaded."""
+        if self.open[tenant] >= EVENTS_OF_TENANT or self.open.total() >= EVENTS_AT_ONCE:
+            raise Overloaded("as many event streams are open as may be", retry_after_seconds=30.0)
+        self.open[tenant] += 1
+
+    def leave(self, tenant: str) -> None:
+        """Give the place back."""
+        self.open[tenant] -= 1
+
+
+class _EventStream(StreamingResponse):
+    """A stream that gives its place back however it ends: a client can be gone before its first event is made."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[bytes], leave: Callable[[], None]) -> None:
+        super().__init__(events, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        self._leave = leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
 
 
 def _streams_of(request: Request) -> _Streams:
@@ -178,15 +220,12 @@ def _streams_of(request: Request) -> _Streams:
     return streams
 
 
-async def _events(
-    db: Database, answer: Answer, streams: _Streams, stopping: Callable[[], bool] = lambda: False
-) -> AsyncIterator[bytes]:
+async def _events(db: Database, answer: Answer, stopping: Callable[[], bool] = lambda: False) -> AsyncIterator[bytes]:
     """`answer` now and whenever it changed; a comment while it does not, so that proxies keep the line open.
 
     The digest writes a row when there is news, so that row is what is asked for every second; the whole answer only
     then, and every 15 s in case no digest runs.
     """
-    streams.open += 1
     try:
         loop = asyncio.get_running_loop()
         began = looked = loop.time()
@@ -205,8 +244,6 @@ async def _events(
     except StallscopeError as error:  # the answer's status is long sent: say it in the stream
         problem = problem_of(error)
         yield b"event: error\ndata: %s\n\n" % json_bytes({"code": problem.code, "retryable": problem.retryable})
-    finally:
-        streams.open -= 1
 
 
 def _news(answer: Answer, newer: Answer) -> bool:

@@ -151,6 +151,8 @@ async def test_what_cannot_be_read_is_refused_by_name(client: httpx.AsyncClient)
         "since=yesterday": "since",
         "since=2026-01-01T00:00:00": "since",
         "until=1": "until",
+        "since=0001-01-01T00:00:00%2B23:59": "since",
+        "until=9999-12-31T23:59:59-23:59": "until",
         "statte=failed": "statte",
         "state=failed&state=lost": "state",
         f"q={'x' * 257}": "q",
@@ -285,15 +287,13 @@ async def test_events_follow_a_request_until_it_is_final(
     async with app.router.lifespan_context(app):
         first = await api.answer_of_job(db, "default", job, datetime.now(timezone.utc))
         events: list[tuple[bytes, bytes, dict[str, Any]]] = []
-        streams = api._Streams()
-        stream = api._events(db, first, streams)
+        stream = api._events(db, first)
         async for chunk in stream:
             if chunk.startswith(b":"):
                 continue
             event, number, data, _, _ = chunk.split(b"\n")
             events.append((event, number, json.loads(data.removeprefix(b"data: "))))
             if len(events) == 1:
-                assert streams.open == 1
                 await store(db, worker.completed(job)[1:])
                 digest.touched("default", {job}, set())
                 await digest.round(db, settings, datetime.now(timezone.utc))
@@ -301,14 +301,27 @@ async def test_events_follow_a_request_until_it_is_final(
         (b"event: answer", "running", False),
         (b"event: answer", "completed", True),
     ]
-    assert streams.open == 0
+
+
+async def test_one_tenants_streams_are_bounded_also_when_they_come_at_once(
+    client: httpx.AsyncClient, db: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "EVENTS_OF_TENANT", 2)
+    monkeypatch.setattr(api, "EVENTS_LONGEST_SECONDS", 0.5)
+    await store(db, [Teller(clock.now).claimed("open")])
+    answers = await asyncio.gather(*(client.get("/api/v1/jobs/open/events") for _ in range(6)))
+    assert sorted(answer.status_code for answer in answers) == [200, 200, 503, 503, 503, 503]
+    assert {int(answer.headers["retry-after"]) for answer in answers if answer.status_code == 503} == {30}
+    assert (await client.get("/api/v1/jobs/never/events")).status_code == 404
+    again = await asyncio.gather(*(client.get("/api/v1/jobs/open/events") for _ in range(2)))
+    assert [answer.status_code for answer in again] == [200, 200], "places are given back"
 
 
 async def test_events_end_when_the_server_stops(db: Database) -> None:
     worker = Teller(datetime.now(timezone.utc))
     await store(db, [worker.claimed("j"), worker.run_started("j")])
     first = await api.answer_of_job(db, "default", "j", datetime.now(timezone.utc))
-    chunks = [chunk async for chunk in api._events(db, first, api._Streams(), lambda: True)]
+    chunks = [chunk async for chunk in api._events(db, first, lambda: True)]
     assert [chunk.split(b"\n")[0] for chunk in chunks] == [b"event: answer"]
 
 
