@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Final
 from urllib.parse import unquote
@@ -55,6 +55,8 @@ class Problem:
     retryable: bool
 
 
+Edge = Callable[["Parts"], AbstractAsyncContextManager[None]]
+"""Another way in beside HTTP: open from when the app is up until it closes, before the store does."""
 ErrorPage = Callable[[Request, Problem], Response]
 """Shows a problem to a browser."""
 
@@ -89,6 +91,7 @@ def create_app(
     *,
     on_stored: OnStored | None = None,
     tasks: Sequence[BackgroundTask] = (),
+    edges: Sequence[Edge] = (),
     error_page: ErrorPage | None = None,
 ) -> FastAPI:
     """The application with these routes. It comes up without a store too, and then keeps trying to reach it.
@@ -114,7 +117,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        lifespan=_life(parts, tasks),
+        lifespan=_life(parts, tasks, edges),
         # FastAPI traces itself wherever a global tracer provider exists: a collector that exports to itself would
         # feed on its own requests.
         telemetry={
@@ -195,14 +198,19 @@ def decoded(raw: str) -> str:
 # --------------------------------------------------------------------------------------------------------- its life
 
 
-def _life(parts: Parts, tasks: Sequence[BackgroundTask]) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _life(
+    parts: Parts, tasks: Sequence[BackgroundTask], edges: Sequence[Edge]
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         running = [asyncio.create_task(_reach_store(parts), name="reach-store")]
         running += [asyncio.create_task(_keep_running(task, parts), name=task.__name__) for task in tasks]
         try:
             await _first_try(parts.store)
-            yield
+            async with AsyncExitStack() as open_edges:
+                for edge in edges:
+                    await open_edges.enter_async_context(edge(parts))
+                yield
         finally:
             await parts.writer.close()
             await _end(running)

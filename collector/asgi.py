@@ -11,14 +11,14 @@ from dashboard import routes as pages
 from dashboard.pages.errors import error_page
 
 from . import api, health, ingest, metrics
-from .app import create_app
+from .app import Edge, create_app
 from .digest import Digest
 from .settings import Settings
 
 EVERYWHERE: Final[Sequence[APIRouter]] = (health.router, metrics.router)
 
 
-def server(settings: Settings) -> FastAPI:
+def server(settings: Settings, edges: Sequence[Edge] = ()) -> FastAPI:
     """Collector and dashboard in one process."""
     digest = Digest()
     return create_app(
@@ -26,14 +26,21 @@ def server(settings: Settings) -> FastAPI:
         [*EVERYWHERE, ingest.router, api.router, pages.router],
         on_stored=digest.touched,
         tasks=[digest.keep_digesting],
+        edges=edges,
         error_page=error_page,
     )
 
 
-def collector_only(settings: Settings) -> FastAPI:
+def collector_only(settings: Settings, edges: Sequence[Edge] = ()) -> FastAPI:
     """Takes spans in and works out verdicts. Writes to the store; no pages and no API."""
     digest = Digest()
-    return create_app(settings, [*EVERYWHERE, ingest.router], on_stored=digest.touched, tasks=[digest.keep_digesting])
+    return create_app(
+        settings,
+        [*EVERYWHERE, ingest.router],
+        on_stored=digest.touched,
+        tasks=[digest.keep_digesting],
+        edges=edges,
+    )
 
 
 def dashboard_only(settings: Settings) -> FastAPI:

@@ -12,7 +12,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, NoReturn
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection
@@ -24,6 +24,14 @@ COOKIE: Final = "stallscope_token"
 """Holds a read or admin token, set by the sign-in page."""
 DEFAULT_TENANT: Final = "default"
 _TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sends: a tenant, by one of its tokens (as digest; None where the server has none)."""
+
+    tenant: str
+    token: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +111,30 @@ def tokens_of(request: HTTPConnection) -> Tokens:
     return tokens
 
 
-def ingest_tenant(request: HTTPConnection) -> str:
-    """The tenant that this request sends spans for. Raises NotSignedIn or NotAllowed."""
+def ingest_sender(request: HTTPConnection) -> Sender:
+    """Who sends spans with this request. Raises NotSignedIn or NotAllowed."""
     tokens = tokens_of(request)
     if tokens.none_set:
-        return _this_machine(request, tokens)
-    secret = _bearer(request)
-    return (secret and tokens.may_send(secret)) or _refuse(tokens, secret, "send spans", "STALLSCOPE_INGEST_TOKENS")
+        return Sender(_this_machine(request, tokens))
+    return sender_of(tokens, request.headers.get("authorization", ""))
+
+
+def sender_of(tokens: Tokens, authorization: str) -> Sender:
+    """Who sends spans with this `Authorization`. Raises NotSignedIn or NotAllowed."""
+    secret = _bearer(authorization)
+    tenant = secret and tokens.may_send(secret)
+    if not secret or not tenant:
+        _refuse(tokens, secret, "send spans", "STALLSCOPE_INGEST_TOKENS")
+    return Sender(tenant, _digest(secret))
+
+
+def sender_on_this_machine(tokens: Tokens, host: str) -> Sender:
+    """Who sends spans from `host` to a server without tokens. Raises NotAllowed for another machine.
+
+    For gRPC, which no page in a browser can speak: there the name that was asked for tells nothing.
+    """
+    _only_this_machine(tokens, host)
+    return Sender(DEFAULT_TENANT)
 
 
 def read_tenant(request: HTTPConnection) -> str:
@@ -117,7 +142,7 @@ def read_tenant(request: HTTPConnection) -> str:
     tokens = tokens_of(request)
     if tokens.none_set:
         return _this_machine(request, tokens)
-    secret = _bearer(request) or request.cookies.get(COOKIE)
+    secret = _bearer(request.headers.get("authorization", "")) or request.cookies.get(COOKIE)
     return (secret and tokens.may_read(secret)) or _refuse(tokens, secret, "read", "STALLSCOPE_READ_TOKENS")
 
 
@@ -126,21 +151,21 @@ def admin_tenant(request: HTTPConnection) -> str:
     tokens = tokens_of(request)
     if tokens.none_set:
         return _this_machine(request, tokens)
-    secret = _bearer(request) or request.cookies.get(COOKIE)
+    secret = _bearer(request.headers.get("authorization", "")) or request.cookies.get(COOKIE)
     return (secret and tokens.may_change(secret)) or _refuse(tokens, secret, "change this", "STALLSCOPE_ADMIN_TOKENS")
 
 
-IngestTenant = Annotated[str, Depends(ingest_tenant)]
+IngestSender = Annotated[Sender, Depends(ingest_sender)]
 ReadTenant = Annotated[str, Depends(read_tenant)]
 AdminTenant = Annotated[str, Depends(admin_tenant)]
 
 
-def _bearer(request: HTTPConnection) -> str | None:
-    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+def _bearer(authorization: str) -> str | None:
+    scheme, _, secret = authorization.partition(" ")
     return secret.strip() or None if scheme.lower() == "bearer" else None
 
 
-def _refuse(tokens: Tokens, secret: str | None, what: str, setting: str) -> str:
+def _refuse(tokens: Tokens, secret: str | None, what: str, setting: str) -> NoReturn:
     if secret and tokens.knows(secret):
         raise NotAllowed(f"this token may not {what}; one of {setting} may")
     raise NotSignedIn(f"to {what}, send `Authorization: Bearer` with one of {setting}")
@@ -149,13 +174,16 @@ def _refuse(tokens: Tokens, secret: str | None, what: str, setting: str) -> str:
 def _this_machine(request: HTTPConnection, tokens: Tokens) -> str:
     """Let a caller on this machine in. The Host header is asked too, or a page of another site whose name was pointed
     at 127.0.0.1 could read everything through the visitor's browser."""
-    if tokens.insecure:
-        return DEFAULT_TENANT
-    if request.client is not None and not is_loopback(request.client.host):
-        raise NotAllowed("no token is set, so only this machine is answered; set STALLSCOPE_INGEST_TOKENS and others")
-    if not is_loopback(request.url.hostname or ""):
+    if request.client is not None:
+        _only_this_machine(tokens, request.client.host)
+    if not tokens.insecure and not is_loopback(request.url.hostname or ""):
         raise NotAllowed("no token is set, so only requests to localhost or 127.0.0.1 are answered")
     return DEFAULT_TENANT
+
+
+def _only_this_machine(tokens: Tokens, host: str) -> None:
+    if not tokens.insecure and not is_loopback(host):
+        raise NotAllowed("no token is set, so only this machine is answered; set STALLSCOPE_INGEST_TOKENS and others")
 
 
 def is_loopback(host: str) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from fastapi import APIRouter, Request, Response
+from google.protobuf.message import Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -21,7 +23,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from . import decode, otlp
 from .app import Parts, count_request, parts_of
-from .auth import IngestTenant
+from .auth import IngestSender, Sender
 from .rows import SpanRow
 
 router = APIRouter(include_in_schema=False)
@@ -36,57 +38,88 @@ NOT_KEPT: Final = "Stallscope keeps traces; {} are accepted and not kept. Turn t
 
 
 @router.post("/v1/traces")
-async def post_traces(request: Request, tenant: IngestTenant) -> Response:
+async def post_traces(request: Request, sender: IngestSender) -> Response:
     """Spans in; 200 once they are stored."""
-    parts = parts_of(request)
-    with parts.in_flight.share() as share:
-        body = await otlp.read_body(request, parts.settings.body_bytes, share)
-        rows, rejections = await beside(
-            body,
-            lambda: decode.span_rows(
-                otlp.parse(body, ExportTraceServiceRequest, parts.settings.body_bytes, share), tenant, _now_ms()
-            ),
-        )
-        await parts.writer.write(rows)
-    _tell(parts, tenant, rows, rejections)
-    count_request(request, 200)
-    return otlp.success(_traces_answer(rejections), body)
+    return await _answered(request, sender, take_traces)
 
 
 @router.post("/v1/logs")
-async def post_logs(request: Request, tenant: IngestTenant) -> Response:
+async def post_logs(request: Request, sender: IngestSender) -> Response:
     """Log records are read, refused politely and not kept."""
+    return await _answered(request, sender, take_logs)
+
+
+@router.post("/v1/metrics")
+async def post_metrics(request: Request, sender: IngestSender) -> Response:
+    """Metrics are read, refused politely and not kept."""
+    return await _answered(request, sender, take_metrics)
+
+
+async def _answered(request: Request, sender: Sender, take: Take) -> Response:
     parts = parts_of(request)
     with parts.in_flight.share() as share:
         body = await otlp.read_body(request, parts.settings.body_bytes, share)
-        message = await beside(
-            body, lambda: otlp.parse(body, ExportLogsServiceRequest, parts.settings.body_bytes, share)
-        )
+        answer = await take(Delivery(parts, sender, body, share))
+    count_request(request, 200)
+    return otlp.success(answer, body)
+
+
+# ------------------------------------------------------------------------- the same, whichever way a body came
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A body that came in, from whom, and what it holds of the memory for bodies."""
+
+    parts: Parts
+    sender: Sender
+    body: otlp.Body
+    share: otlp.Share
+
+    def read(self, kind: type[otlp.OtlpMessage]) -> otlp.OtlpMessage:
+        """The message in it. Long work for a large body: see `beside`."""
+        return otlp.parse(self.body, kind, self.parts.settings.body_bytes, self.share)
+
+
+Take = Callable[[Delivery], Awaitable[Message]]
+"""Takes a body of one signal in and says what the sender is answered. Raises StallscopeError."""
+
+
+async def take_traces(delivery: Delivery) -> ExportTraceServiceResponse:
+    """Spans, stored when this returns. Raises what `otlp.parse`, `decode.span_rows` and the writer raise."""
+    parts, tenant = delivery.parts, delivery.sender.tenant
+    rows, rejections = await beside(
+        delivery.body, lambda: decode.span_rows(delivery.read(ExportTraceServiceRequest), tenant, _now_ms())
+    )
+    await parts.writer.write(rows)
+    _tell(parts, tenant, rows, rejections)
+    answer = ExportTraceServiceResponse()
+    if rejections.count:
+        answer.partial_success.rejected_spans = rejections.count
+        answer.partial_success.error_message = rejections.message
+    return answer
+
+
+async def take_logs(delivery: Delivery) -> ExportLogsServiceResponse:
+    """Log records: read and not kept."""
+    message = await beside(delivery.body, lambda: delivery.read(ExportLogsServiceRequest))
     answer = ExportLogsServiceResponse()
     count = sum(len(scope.log_records) for part in message.resource_logs for scope in part.scope_logs)
     if count:
         answer.partial_success.rejected_log_records = count
         answer.partial_success.error_message = NOT_KEPT.format("logs")
-    count_request(request, 200)
-    return otlp.success(answer, body)
+    return answer
 
 
-@router.post("/v1/metrics")
-async def post_metrics(request: Request, tenant: IngestTenant) -> Response:
-    """Metrics are read, refused politely and not kept."""
-    parts = parts_of(request)
-    with parts.in_flight.share() as share:
-        body = await otlp.read_body(request, parts.settings.body_bytes, share)
-        message = await beside(
-            body, lambda: otlp.parse(body, ExportMetricsServiceRequest, parts.settings.body_bytes, share)
-        )
+async def take_metrics(delivery: Delivery) -> ExportMetricsServiceResponse:
+    """Metrics: read and not kept."""
+    message = await beside(delivery.body, lambda: delivery.read(ExportMetricsServiceRequest))
     answer = ExportMetricsServiceResponse()
     count = sum(_points(message))
     if count:
         answer.partial_success.rejected_data_points = count
         answer.partial_success.error_message = NOT_KEPT.format("metrics")
-    count_request(request, 200)
-    return otlp.success(answer, body)
+    return answer
 
 
 def _points(message: ExportMetricsServiceRequest) -> list[int]:
@@ -97,14 +130,6 @@ def _points(message: ExportMetricsServiceRequest) -> list[int]:
         for metric in scope.metrics
         if (kind := metric.WhichOneof("data"))
     ]
-
-
-def _traces_answer(rejections: decode.Rejections) -> ExportTraceServiceResponse:
-    answer = ExportTraceServiceResponse()
-    if rejections.count:
-        answer.partial_success.rejected_spans = rejections.count
-        answer.partial_success.error_message = rejections.message
-    return answer
 
 
 def _tell(parts: Parts, tenant: str, rows: list[SpanRow], rejections: decode.Rejections) -> None:

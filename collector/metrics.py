@@ -18,7 +18,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "stallscope_ingest_requests_total",
-            "Requests to /v1/*, by signal and the status that they were answered with.",
+            "Requests over OTLP, by signal and the status that they were answered with, over gRPC too as one of HTTP.",
             ["signal", "status"],
             registry=self.registry,
         )
@@ -46,6 +46,7 @@ class Metrics:
         self.in_flight = Gauge(
             "stallscope_in_flight_bytes", "Bytes of request bodies held in memory now.", registry=self.registry
         )
+        self.grpc_calls = Gauge("stallscope_grpc_calls", "OTLP/gRPC calls that are open now.", registry=self.registry)
         self.store_ready = Gauge(
             "stallscope_store_ready", "1 once the store answered and has its tables, else 0.", registry=self.registry
         )

@@ -74,7 +74,7 @@ async def running_server(database_url: str, *, port: int = 0) -> AsyncIterator[s
     if not database_url.startswith("chdb:"):
         await _migrate(environment)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "collector.cli", "serve", "--port", str(port)),
+        *(sys.executable, "-m", "collector.cli", "serve", "--port", str(port), "--grpc-port", "0"),
         env=environment,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

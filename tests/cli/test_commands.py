@@ -6,6 +6,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SpanExportResult
 
 COMMAND = (sys.executable, "-m", "collector.cli")
 WAIT_SECONDS = 60.0
@@ -267,16 +271,37 @@ def test_a_taken_port_is_said_in_plain_words(server: str, tmp_path: Path) -> Non
     assert f"cannot listen on 127.0.0.1 port {port}" in done.stderr
 
 
-def test_grpc_is_not_pretended(tmp_path: Path) -> None:
+def test_a_taken_grpc_port_is_said_in_plain_words(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        url = f"chdb://{tmp_path / 'store'}"
+        done = stallscope("serve", "--port", "0", "--grpc-port", port, STALLSCOPE_DATABASE_URL=url)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"cannot listen on 127.0.0.1 port {port}: " in done.stderr
+    assert "take another with --grpc-port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("sign", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_server_that_is_told_to_end_says_its_addresses_and_ends_well(
+    tmp_path: Path, sign: signal.Signals, code: int
+) -> None:
     process = subprocess.Popen(
-        [*COMMAND, "serve", "--port", "0", "--grpc-port", "4317"],
+        [*COMMAND, "serve", "--port", "0", "--role", "collector"],
         env=environment(STALLSCOPE_DATABASE_URL=f"chdb://{tmp_path / 'store'}"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    read_line(process)
-    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    wait_until_ready(read_line(process))
+    address = process.stdout.readline().strip()  # already there: both are told at once
+    assert address.startswith("OTLP/gRPC: http://127.0.0.1:")
+    exporter = OTLPSpanExporter(address.partition(": ")[2], insecure=True)
+    with TracerProvider().get_tracer("mine").start_as_current_span("infer") as one:
+        pass
+    assert exporter.export([one]) is SpanExportResult.SUCCESS
+    exporter.shutdown()
+    process.send_signal(sign)
     _, errors = process.communicate(timeout=WAIT_SECONDS)
-    assert "OTLP/gRPC is not part of this version" in errors
-    assert process.returncode == 130
+    assert (process.returncode, errors) == (code, "")

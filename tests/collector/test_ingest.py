@@ -216,7 +216,23 @@ async def test_an_empty_request_is_a_success(server: httpx.AsyncClient, db: Data
         (b"", {}, 415),
         (b"", {**PROTOBUF, "content-encoding": "br"}, 415),
     ],
-    ids=str,
+    ids=[
+        "garbage",
+        "cut",
+        "json-cut",
+        "json-array",
+        "json-number",
+        "json-deep-value",
+        "json-deep-array",
+        "json-deep-object",
+        "json-no-utf8",
+        "no-gzip",
+        "gzip-cut",
+        "no-zstd",
+        "text",
+        "no-type",
+        "brotli",
+    ],
 )
 async def test_what_cannot_be_read_is_refused_in_the_type_it_came_in(
     one_server: httpx.AsyncClient, body: bytes, headers: dict[str, str], status: int
