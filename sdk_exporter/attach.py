@@ -1,7 +1,7 @@
 """`instrument()`: find the launcher's hand-over, or start a recorder of our own; then watch.
 
-Without a launcher the recorder is a child started beside the worker. It promises neither the death nor the output of
-native code and children; the streams 1 and 2 stay as they are, so nothing can get worse.
+Without a launcher the recorder is a process beside the worker (`companion`). It promises neither the death nor the
+output of native code and children; the streams 1 and 2 stay as they are, so nothing can get worse.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
 from typing import Any, Final
 
 from sdk_exporter import beats, events, importing, spool, tee
@@ -47,7 +46,7 @@ def begin() -> bool:
     settings = ExporterSettings.from_env(os.environ)
     if settings.disabled or _is_ours() or _is_child():
         return False
-    handed_over = spool.from_environment(os.environ)
+    handed_over = spool.from_environment(os.environ, cap_bytes=settings.spool_bytes)
     found = handed_over or _own_recorder(settings)
     if found is None:
         warn_once("no recorder could be started; this worker is not observed")
@@ -71,14 +70,27 @@ def _start(writer: spool.Writer, page: spool.Page, settings: ExporterSettings, *
         if settings.log_capture != "off":
             tee.install(handler_logs=settings.handler_logs)
     events.before_failure[:] = [tee.flush]
-    for action in (_reap, tee.tick):
+    for action in (_watch_recorder, tee.tick):
         if action not in beats.every_tick:
             beats.every_tick.append(action)
     beats.start()
     _watch_boot()
     if "fork_hook" not in _state:
         _state["fork_hook"] = True
-        os.register_at_fork(after_in_child=events.stop)
+        os.register_at_fork(after_in_child=_in_child)
+    _pages.append(page)
+
+
+_pages: Final[list[spool.Page]] = []
+
+
+def _in_child(_held: list[spool.Page] = _pages) -> None:
+    """A forked child is not the worker.
+
+    The interpreter keeps this function, and so the pages, until after the user's last file is closed: an `mmap` closes
+    a descriptor of its own when it goes, and that number may be the user's by then.
+    """
+    events.stop()
 
 
 def stop() -> None:
@@ -107,75 +119,23 @@ def _is_child() -> bool:
 
 
 def _own_recorder(settings: ExporterSettings) -> tuple[spool.Writer, spool.Page] | None:
-    """Memory for the records, a page for the beats, and the process that reads them."""
     try:
-        events_file = os.memfd_create("stallscope-events", os.MFD_CLOEXEC)
-        page_file = os.memfd_create("stallscope-page", os.MFD_CLOEXEC)
-        _append_only(events_file)
-        os.ftruncate(page_file, spool.PAGE_BYTES)
-        page = spool.Page(page_file)
+        from sdk_exporter import companion  # only this form needs it
+
         life = _state["boot"] = Boot.new(_process_start_ns())
-        _state["recorder"] = _spawn(events_file, page_file, life)
-        return spool.Writer(events_file, page, cap_bytes=settings.spool_bytes), page
-    except (OSError, AttributeError, ValueError, TypeError):
+        own = _state["companion"] = companion.Companion(life)
+        return spool.Writer(own.events_file, own.page, cap_bytes=settings.spool_bytes), own.page
+    except Exception:  # noqa: BLE001 - no memfd, no process, no interpreter: the worker runs unobserved
         return None
 
 
-def _append_only(descriptor: int) -> None:
-    import fcntl  # only this form needs it
-
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_APPEND)
-
-
-def _spawn(events_file: int, page_file: int, life: Boot) -> int:
-    """Pid of the recorder. `posix_spawn`: no copy of the worker's memory, and no lock held by one of its threads."""
-    status = os.fstat(events_file)
-    environ = _recorder_environment(os.environ)
-    environ[spool.ENVIRONMENT_KEY] = f"{events_file},-1,{page_file},{status.st_dev},{status.st_ino},{os.getpid()}"
-    environ[BOOT_ENVIRONMENT_KEY] = life.text()
-    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        return os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-m", RECORDER_MODULE],
-            environ,
-            file_actions=[
-                # The worker's own output must end with the worker: whoever reads it waits for its end.
-                *((os.POSIX_SPAWN_DUP2, null, number) for number in (0, 1, 2)),
-                # A descriptor duplicated onto itself is inherited; nobody else gets it.
-                (os.POSIX_SPAWN_DUP2, events_file, events_file),
-                (os.POSIX_SPAWN_DUP2, page_file, page_file),
-            ],
-            setsid=True,
-        )
-    finally:
-        os.close(null)
-
-
-def _recorder_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Without what would instrument the recorder itself."""
-    kept = dict(environ)
-    paths = kept.get("PYTHONPATH", "").split(os.pathsep)
-    clean = [
-        path for path in paths if not path.rstrip("/").endswith("opentelemetry/instrumentation/auto_instrumentation")
-    ]
-    if clean != paths:
-        kept["PYTHONPATH"] = os.pathsep.join(clean)
-    return kept
-
-
 @never_raise
-def _reap() -> None:
-    """A recorder that ended must not stay as a zombie of the worker."""
-    recorder = _state.get("recorder")
-    if recorder is None:
-        return
-    try:
-        ended, _ = os.waitpid(recorder, os.WNOHANG)
-    except ChildProcessError:
-        ended = recorder
-    if ended:
-        _state["recorder"] = None
+def _watch_recorder() -> None:
+    own = _state.get("companion")
+    if own is not None and not own.look():
+        _state["companion"] = None
+        warn_once("no recorder can live beside this worker; it is not observed any more")
+        events.stop()
 
 
 def _process_start_ns() -> int:

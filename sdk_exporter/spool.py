@@ -115,7 +115,7 @@ class Page:
 
     ACKNOWLEDGED: Final = 16  # bytes of the event file that the recorder has handed on   (recorder)
     RECORDER_BEAT: Final = 24  # (recorder)
-    KEEPER_PID: Final = 32  # (keeper)
+    KEEPER_PID: Final = 32  # (keeper, or the recorder itself in the one-line form)
     WORKER_PID: Final = 40  # (keeper, or the worker itself in the one-line form)
     FINISHED: Final = 48  # 1: nothing more will come                                     (keeper)
     PROCESS_BEAT: Final = 64  # a daemon thread of the worker                             (worker)
@@ -143,14 +143,20 @@ class Writer:
 
     def __init__(self, descriptor: int, page: Page, *, wake: int = -1, cap_bytes: int = DEFAULT_CAP_BYTES) -> None:
         self._descriptor, self._page, self._wake, self._cap_bytes = descriptor, page, wake, cap_bytes
+        status = os.fstat(descriptor)
+        self._device, self._inode = status.st_dev, status.st_ino
         self.dropped = 0
 
     def write(self, record: Mapping[str, Any]) -> bool:
         """True when the record is in the file, where the worker's death cannot take it back."""
         try:
             frame = encode(record)
+            status = os.fstat(self._descriptor)
+            # A program that closes all descriptors (to become a daemon) may have a file of its own under our number.
+            if status.st_ino != self._inode or status.st_dev != self._device:
+                return self._drop()
             # The file's own size, not a count of ours: forked children write to it as well.
-            waiting = os.lseek(self._descriptor, 0, os.SEEK_END) - self._page.get(Page.ACKNOWLEDGED)
+            waiting = status.st_size - self._page.get(Page.ACKNOWLEDGED)
             if len(frame) > RECORD_BYTES + FRAME.size or waiting > self._cap_bytes:
                 return self._drop()
             if os.write(self._descriptor, frame) != len(frame):
@@ -179,7 +185,7 @@ def _is(descriptor: int, device: int, inode: int) -> bool:
     return (status.st_dev, status.st_ino) == (device, inode)
 
 
-def from_environment(environ: Mapping[str, str]) -> tuple[Writer, Page] | None:
+def from_environment(environ: Mapping[str, str], *, cap_bytes: int = DEFAULT_CAP_BYTES) -> tuple[Writer, Page] | None:
     """The writer that a launcher above us has prepared, or None where there is none (or it is not ours).
 
     A spawned child (`close_fds`) reaches the files through the keeper's /proc entry; an eventfd cannot be opened so,
@@ -194,6 +200,6 @@ def from_environment(environ: Mapping[str, str]) -> tuple[Writer, Page] | None:
             if not _is(events, device, inode):
                 return None
         shared = Page(page)
-        return Writer(events, shared, wake=wake), shared
+        return Writer(events, shared, wake=wake, cap_bytes=cap_bytes), shared
     except (KeyError, ValueError, OSError):
         return None

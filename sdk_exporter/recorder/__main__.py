@@ -25,6 +25,10 @@ def main() -> int:
         )
         return 2
     events, wake, page, worker = handed_over
+    is_alive = os.getppid() == worker
+    if os.fork():
+        # Not a child of the worker: one that waits for all its children would wait for us.
+        return 0
     _stand_aside({events, wake, page})
     # Deliberate: what these load must not be looked for in the user's working folder.
     from sdk_exporter.recorder.around import Attached
@@ -32,8 +36,8 @@ def main() -> int:
     from sdk_exporter.recorder.settings import RecorderSettings
 
     settings = RecorderSettings.from_env(os.environ)
-    around = Attached(worker if os.getppid() == worker else None)
-    Recorder(spool.Page(page), events, wake, around, settings, None).run()
+    shared = spool.Page(page)
+    Recorder(shared, events, wake, Attached(worker if is_alive else None, shared), settings, None).run()
     return 0
 
 

@@ -132,12 +132,16 @@ class Attached:
     moving = False
     keeper = 0
 
-    def __init__(self, worker: int | None) -> None:
+    def __init__(self, worker: int | None, page: spool.Page) -> None:
         """`worker` None: it has ended before we began."""
         self._worker = None if worker is None else Watched(worker)
+        self._page = page
         self._ended_at: float | None = None
+        page.set(spool.Page.KEEPER_PID, os.getpid())
 
     def wait(self, wake: int, seconds: float) -> bool:
+        if self._page.get(spool.Page.KEEPER_PID) != os.getpid():
+            os._exit(0)  # taken for dead, and replaced
         wanted = [wake] if wake >= 0 else []
         if self._worker is not None and self._worker.descriptor is not None and self._ended_at is None:
             wanted.append(self._worker.descriptor)

@@ -555,8 +555,10 @@ status = os.fstat(events)
 os.environ["STALLSCOPE_HANDOVER"] = f"{events},-1,{page_file},{status.st_dev},{status.st_ino},{os.getpid()}"
 os.environ["STALLSCOPE_BOOT"] = f"{'12' * 16},{'34' * 16},{'56' * 8},{time.time_ns()}"
 page = spool.Page(page_file); page.set(spool.Page.WORKER_PID, os.getpid())
-recorder = subprocess.Popen([sys.executable, "-m", "sdk_exporter.recorder"], pass_fds=(events, page_file))
-print(recorder.pid, flush=True)
+subprocess.run([sys.executable, "-m", "sdk_exporter.recorder"], pass_fds=(events, page_file), check=True)
+while not page.get(spool.Page.KEEPER_PID):  # no child of ours: it says itself who it is
+    time.sleep(0.05)
+print(page.get(spool.Page.KEEPER_PID), flush=True)
 writer = spool.Writer(events, page)
 def put(kind, **record):
     assert writer.write({"k": kind, "pid": os.getpid(), "t": time.time_ns(), **record})
