@@ -28,7 +28,7 @@ from sdk_exporter.contract import SpanName
 from sdk_exporter.recorder import forget_working_folder, kernel
 from sdk_exporter.recorder.death import exit_facts, oom_kills, shell_code
 from sdk_exporter.recorder.processes import descendants
-from sdk_exporter.recorder.shared import FLUSH_DEADLINE, KEEPER_BEAT, Shared
+from sdk_exporter.recorder.shared import FLUSH_DEADLINE, KEEPER_BEAT, RUN_BEGAN, Shared
 from sdk_exporter.recorder.streams import Stream, pump
 
 BOOT_KEY: Final = "STALLSCOPE_BOOT"
@@ -46,6 +46,10 @@ _LAST_STALE_SECONDS: Final = 1.5
 _LAST_STARTS: Final = 5
 """Recorders that are started after the worker's end; one that dies at once dies again."""
 _LONGEST_BACKOFF_SECONDS: Final = 60.0
+_GATHER_SECONDS: Final = 0.03
+"""Lines that come one by one are passed on together after so long: waking up is nearly all that they cost."""
+_GATHER_BYTES: Final = 4096
+"""A round that moved more is a flood: there waiting would slow the worker down."""
 
 _NOT_FORWARDED: Final = {
     getattr(signal, name)
@@ -105,6 +109,7 @@ class Keeper:
         self._status: int | None = None
         self._recorder: int | None = None
         self._restarts, self._next_start = 0, 0.0
+        self._moved = 0
         self._worker_ends: dict[int, int] = {}
         self.streams: list[Stream] = []
         self.page.set(spool.Page.KEEPER_PID, os.getpid())
@@ -332,12 +337,21 @@ class Keeper:
                     self._on_signals()
                 self.streams = [stream for stream in self.streams if not stream.drop_broken()]
                 self._watch_recorder()
+                self._gather()
             except OSError as error:  # EAGAIN of fork, ENOMEM: the worker's output goes on moving
                 self._reap()
                 time.sleep(0.01)
                 if error.errno == errno.EBADF:
                     self.streams = [stream for stream in self.streams if stream.source >= 0]
         return self._status
+
+    def _gather(self) -> None:
+        """Not before output is of handlers only: until then it is the time of arrival that tells what came before."""
+        moved = sum(stream.moved for stream in self.streams)
+        few = 0 < moved - self._moved <= 2 * _GATHER_BYTES  # each byte counts as read and as passed on
+        self._moved = moved
+        if few and not self._terminal and self.shared.get(RUN_BEGAN) and not any(s.waiting for s in self.streams):
+            select.select([self._signals], [], [], _GATHER_SECONDS)
 
     def _drain(self) -> None:
         """Until the pipes are empty and everything is passed on. The end is not awaited: a child may hold on."""

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 0.1
 """At least this often, since a spawned child cannot wake us."""
-_GATHER_SECONDS: Final = 0.05
+_GATHER_SECONDS: Final = 0.08
 """A burst is gathered for so long: a round for each event costs three times as much."""
-_BETWEEN_BATCHES_SECONDS: Final = 0.2
+_BETWEEN_BATCHES_SECONDS: Final = 0.5
+"""The first record after a pause leaves at once; under load a request for each round would cost more than its spans."""
 _READ_BYTES: Final = 4 << 20
 _BATCH_RECORDS: Final = 512
 _PUNCH_BYTES: Final = 256 * 1024

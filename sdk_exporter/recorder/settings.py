@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +17,7 @@ DEFAULT_ENDPOINT: Final = "http://127.0.0.1:4318"
 _DEFAULT_SPOOL_BYTES: Final = 64 << 20
 _LONGEST_HEARTBEAT_SECONDS: Final = 3600.0
 _LARGEST_TAIL_BYTES: Final = 262_144
+_HEX: Final = re.compile("[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ def _boot(text: str) -> tuple[str, str, str, int] | None:
 
 def is_hex(text: object, digits: int) -> bool:
     """True for an id of so many hex digits that is not all zeros."""
-    if not isinstance(text, str) or len(text) != digits or not set(text) <= set("0123456789abcdef"):
+    if not isinstance(text, str) or len(text) != digits or _HEX.fullmatch(text) is None:
         return False
     return text.strip("0") != ""
 
