@@ -57,6 +57,8 @@ BODY_LOGGED: Final = 4_096
 
 TERMINAL: Final = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMED_OUT"})
 
+CALLER_ROUTES: Final = frozenset({"run", "runsync", "status", "stream", "cancel", "retry"})
+
 _PLATFORM: Final = web.AppKey("platform", object)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -517,6 +519,28 @@ class Platform:
         worker, job = place.get("worker", ""), place.get("job", "")
         self._log(kind, endpoint=place.get("endpoint", ""), worker=worker, job=job, **detail)
 
+    async def answer_caller(
+        self, request: web.Request, route: str, handler: Handler, body: bytes
+    ) -> web.StreamResponse:
+        """Answer a call of the caller's side, and log what was said, or that nobody was there to hear it."""
+        place = request.match_info
+        detail: dict[str, Any] = {"route": route, "began": self._age()}
+        detail["body"] = body[:BODY_LOGGED].decode("utf-8", "replace")
+        try:
+            answer = await self.meet_fault(request, route, handler)
+        except web.HTTPException as refusal:
+            answer = refusal
+        except asyncio.CancelledError:
+            self._log("abandoned", endpoint=place["endpoint"], job=place.get("job", ""), **detail)
+            raise
+        said = _said_in(answer)
+        detail |= {"status": answer.status, "said": str(said.get("status", ""))}
+        job = place.get("job") or str(said.get("id", ""))
+        self._log("answered", endpoint=place["endpoint"], job=job, **detail)
+        if isinstance(answer, web.HTTPException):
+            raise answer
+        return answer
+
     async def meet_fault(self, request: web.Request, route: str, handler: Handler) -> web.StreamResponse:
         """The wrong answer that is armed for this request, or the right one."""
         fault = self._spend_fault(route, request.match_info.get("endpoint"))
@@ -664,8 +688,20 @@ async def _log_and_fault(request: web.Request, handler: Handler) -> web.StreamRe
     route = request.match_info.route.name
     if not isinstance(platform, Platform) or route is None:  # a test-side or unknown address
         return await handler(request)
-    platform.log_arrival(request, route, await request.read())
-    return await platform.meet_fault(request, route, handler)
+    body = await request.read()
+    platform.log_arrival(request, route, body)
+    if route not in CALLER_ROUTES:
+        return await platform.meet_fault(request, route, handler)
+    return await platform.answer_caller(request, route, handler, body)
+
+
+def _said_in(answer: web.StreamResponse) -> dict[str, Any]:
+    """The JSON object of an answer, empty where it is none."""
+    try:
+        said = json.loads(answer.text or "") if isinstance(answer, web.Response) else None
+    except (ValueError, UnicodeError, RecursionError):
+        said = None
+    return said if isinstance(said, dict) else {}
 
 
 def _refusal(error: web.HTTPException, why: str) -> web.HTTPException:
