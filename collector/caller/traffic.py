@@ -101,11 +101,12 @@ def _pending_returned(job: str, calls: list[Exchange], now: float) -> Seen | Non
 
 def _endless_polling(job: str, calls: list[Exchange], now: float) -> Seen | None:
     looks = [call for call in calls if call.route in ("status", "stream")]
-    ended = next((index for index, call in enumerate(looks) if call.said in TERMINAL), None)
-    if ended is None or len(looks) - 1 - ended <= POLLS_AFTER_END:
+    # A request that is told to go on, after its end was told, was sent again under its id: count from there.
+    since = max((index + 1 for index, call in enumerate(looks) if call.said not in TERMINAL), default=0)
+    told = looks[since:]
+    if len(told) - 1 <= POLLS_AFTER_END:
         return None
-    end = looks[ended]
-    sentence = f"The caller was told {end.said}, and has asked {len(looks) - 1 - ended} times since."
+    sentence = f"The caller was told {told[0].said}, and has asked {len(told) - 1} times since."
     return Seen(Habit.ENDLESS_POLLING, job, sentence)
 
 
