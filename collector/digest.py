@@ -18,10 +18,11 @@ from typing import Final
 
 from collector.answers import Diagnosed, diagnosed, job_row, verdict_row
 from collector.clickhouse import Database
-from collector.errors import StoreRefused
+from collector.errors import StoreRefused, StoreUnavailable
 from collector.queries import waiting
 from collector.queries.job import JobSpans, spans_of_jobs
 from collector.queries.jobs import StoredJob, stored_jobs
+from collector.queries.pages import in_questions
 from collector.queries.stored import JobRow, VerdictRow, ms_of
 from collector.settings import Settings
 
@@ -41,6 +42,9 @@ REFRESH: Final = timedelta(seconds=60)
 """Age at which the row of an open request is written again, so that the list does not tell old durations."""
 CATCH_UP_SECONDS: Final = 600.0
 """How often the store is asked for what another collector left undone."""
+SET_ASIDE: Final = timedelta(seconds=CATCH_UP_SECONDS)
+"""How long a request is left alone that the store could not read in time while it answered others: each try would hold
+up all others for as long as a query may take. Catching up finds it again."""
 CATCH_UP_WINDOW_MS: Final = 3_600_000
 OVERLAP_MS: Final = 60_000
 
@@ -67,6 +71,7 @@ class Digest:
     boots: dict[Boot, None] = field(default_factory=dict)
     behind: bool = True  # the store must be asked for what waits
     failures: int = 0
+    set_aside: dict[Job, datetime] = field(default_factory=dict)  # until when
     _after: Job = ("", "")
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -120,10 +125,11 @@ class Digest:
         jobs = dict.fromkeys(list(self.jobs)[:JOBS_A_ROUND])
         if open_too:
             jobs.update(dict.fromkeys(await self._open(db, since_ms)))
+        self.set_aside = {job: until for job, until in self.set_aside.items() if until > now}
         for job in jobs:  # taken out now: records that arrive during the diagnosis make it wait again
             self.jobs.pop(job, None)
         try:
-            return await self._digest(db, list(jobs), now)
+            return await self._digest(db, [job for job in jobs if job not in self.set_aside], now)
         except BaseException:
             self.jobs.update(jobs)
             raise
@@ -140,7 +146,9 @@ class Digest:
 
     async def _expand_boots(self, db: Database, since_ms: int) -> None:
         """Turn boots that were heard of into the requests that their records can change."""
-        boots = list(self.boots)[:BOOTS_A_QUERY]
+        waiting_boots = list(self.boots)[:BOOTS_A_QUERY]
+        longer = [max(worker, boot, key=len) for _, worker, boot in waiting_boots]
+        boots = waiting_boots[: len(next(in_questions(longer, BOOTS_A_QUERY), []))]
         for tenant in dict.fromkeys(tenant for tenant, _, _ in boots):
             workers = [worker for owner, worker, _ in boots if owner == tenant]
             ids = [boot for owner, _, boot in boots if owner == tenant]
@@ -191,12 +199,18 @@ class Digest:
                 await self._write(db, table, [row])
 
     async def _outcomes(self, db: Database, tenant: str, job_ids: Sequence[str], now: datetime) -> list[Outcome]:
-        """Diagnose requests of one tenant. A question that the store refuses is asked again for each alone."""
+        """Diagnose requests of one tenant. A question that the store refuses, or answers too late while it answers
+        others in time, is asked again for each alone."""
         try:
             found, previous = await asyncio.gather(spans_of_jobs(db, tenant, job_ids), stored_jobs(db, tenant, job_ids))
-        except StoreRefused:
+        except (StoreRefused, StoreUnavailable) as error:
+            late = isinstance(error, StoreUnavailable)
+            if late:
+                await db.query("SELECT 1")  # raises where it is the store that is away, and not this question
             if len(job_ids) > 1:
                 return [one for job_id in job_ids for one in await self._outcomes(db, tenant, [job_id], now)]
+            if late and len(self.set_aside) < self.most_waiting:
+                self.set_aside[tenant, job_ids[0]] = now + SET_ASIDE
             self._failed(tenant, job_ids[0])
             return [Outcome(failed=True)]
         return [
@@ -250,5 +264,5 @@ def _batches(jobs: Sequence[Job]) -> Iterator[tuple[str, list[str]]]:
     for tenant, job_id in jobs:
         by_tenant.setdefault(tenant, []).append(job_id)
     for tenant, job_ids in by_tenant.items():
-        for start in range(0, len(job_ids), JOBS_A_QUESTION):
-            yield tenant, job_ids[start : start + JOBS_A_QUESTION]
+        for asked in in_questions(job_ids, JOBS_A_QUESTION):
+            yield tenant, asked

@@ -11,7 +11,7 @@ from collector.clickhouse import Database
 from collector.diagnosis.answer import Answer, Group, Revision
 from collector.errors import BadInput
 from collector.queries import cursor as cursors
-from collector.queries.pages import LIMIT_DEFAULT, checked_limit, next_cursor_of
+from collector.queries.pages import LIMIT_DEFAULT, checked_limit, in_questions, next_cursor_of
 from collector.queries.stored import (
     INT64_MAX,
     answer_of_document,
@@ -23,7 +23,6 @@ from collector.queries.stored import (
 
 SEARCH_CHARACTERS: Final = 256
 IDS_A_QUERY: Final = 100
-"""Bound values travel in the address of a query, and an id may have 1 KiB."""
 HISTORY_MAX: Final = 100
 """Revisions told of one request; the newest stay."""
 
@@ -168,8 +167,7 @@ LIMIT {most:UInt32} BY job_id
 async def histories_of(db: Database, tenant: str, job_ids: Sequence[str]) -> dict[str, list[Revision]]:
     """The revisions of each request, oldest first; an id without any is absent."""
     histories: dict[str, list[Revision]] = {}
-    for start in range(0, len(job_ids), IDS_A_QUERY):
-        asked = list(job_ids[start : start + IDS_A_QUERY])
+    for asked in in_questions(job_ids, IDS_A_QUERY):
         parameters = {"tenant": tenant, "job_ids": asked, "most": HISTORY_MAX}
         for row in reversed(await db.query(_HISTORIES, parameters, max_rows=HISTORY_MAX * len(asked))):
             histories.setdefault(str(row["job_id"]), []).append(revision_of(row))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -11,6 +11,8 @@ from collector.queries import cursor as cursors
 
 Item = TypeVar("Item")
 
+IDS_BYTES: Final = 30 << 10
+"""Most bytes of the ids in one question: the server takes 128 KiB of a bound value, in which a byte can become four."""
 LIMIT_MAX: Final = 200
 LIMIT_DEFAULT: Final = 50
 
@@ -21,6 +23,20 @@ class Page(Generic[Item]):
 
     items: list[Item]
     next_cursor: str | None
+
+
+def in_questions(ids: Sequence[str], most: int) -> Iterator[list[str]]:
+    """The ids in lists that fit into one question each: at most `most`, and fewer where they are long."""
+    asked: list[str] = []
+    size = 0
+    for one in ids:
+        size += len(one.encode("utf-8", "replace"))
+        if asked and (len(asked) == most or size > IDS_BYTES):
+            yield asked
+            asked, size = [], len(one.encode("utf-8", "replace"))
+        asked.append(one)
+    if asked:
+        yield asked
 
 
 def checked_limit(limit: int) -> int:

@@ -21,7 +21,7 @@ from collector import digest as digests
 from collector.clickhouse import Database
 from collector.digest import Digest, Round
 from collector.errors import StoreRefused, StoreUnavailable
-from collector.queries import JobRow, VerdictRow
+from collector.queries import JobFilter, JobRow, VerdictRow, list_jobs
 from collector.rows import SpanRow
 from collector.settings import Settings
 from sdk_exporter.contract import Key, SpanName
@@ -191,14 +191,16 @@ async def test_a_request_that_a_rule_trips_over_does_not_keep_others_from_their_
     assert (digest.failures, digest.jobs) == (1, {})
 
 
-async def test_many_requests_with_long_ids_fit_into_one_question(
+async def test_many_requests_with_long_ids_are_asked_for_in_questions_that_fit(
     db: Database, settings: Settings, clock: Clock
 ) -> None:
-    """Bound values travel in the address of a query: an id of 1 KiB is 3 KiB there."""
+    """The server takes 128 KiB of one bound value, in which a backslash becomes four."""
     digest, worker = Digest(behind=False), Teller(clock.now)
-    names = [f"{n:03}" + "é" * 510 for n in range(60)]
+    names = [f"{n:03}" + ("é" if n % 2 else "\\'") * 510 for n in range(60)]
     await stored_and_touched(db, digest, [row for name in names for row in worker.completed(name)])
     assert await digest.round(db, settings, clock.advance(4)) == Round(diagnosed=60, written=60, revised=60)
+    page = await list_jobs(db, "default", JobFilter(), limit=100)
+    assert {answer.job_id for answer in page.items} == set(names)
 
 
 async def test_a_question_that_the_store_refuses_is_asked_for_each_request_alone(
@@ -215,6 +217,44 @@ async def test_a_question_that_the_store_refuses_is_asked_for_each_request_alone
     await stored_and_touched(db, digest, [*worker.completed("bad"), *worker.completed("good")])
     with caplog.at_level(logging.CRITICAL, logger="collector.digest"):
         assert await digest.round(db, settings, clock.advance(4)) == Round(diagnosed=2, written=1, revised=1, failed=1)
+
+
+async def test_a_request_too_heavy_to_read_in_time_does_not_keep_others_from_their_verdict(
+    db: Database, settings: Settings, clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def slow(db: Database, tenant: str, job_ids: Sequence[str]) -> Any:
+        asked.extend(job_ids)
+        if "heavy" in job_ids:
+            raise StoreUnavailable("the store does not answer (code 159 TIMEOUT_EXCEEDED)")
+        return await real(db, tenant, job_ids)
+
+    real = digests.spans_of_jobs
+    monkeypatch.setattr(digests, "spans_of_jobs", slow)
+    digest, worker = Digest(behind=False), Teller(clock.now)
+    await stored_and_touched(db, digest, [*worker.completed("heavy"), *worker.completed("good")])
+    with caplog.at_level(logging.CRITICAL, logger="collector.digest"):
+        assert await digest.round(db, settings, clock.advance(4)) == Round(diagnosed=2, written=1, revised=1, failed=1)
+        asked.clear()
+        digest.touched("default", {"heavy", "good"}, set())
+        await digest.round(db, settings, clock.advance(4))
+        assert asked == ["good"], "it is left alone for a while"
+        await digest.round(db, settings, clock.advance(digests.SET_ASIDE.total_seconds()))
+        assert asked == ["good"]
+        digest.touched("default", {"heavy"}, set())
+        await digest.round(db, settings, clock.now)
+        assert asked == ["good", "heavy"], "and then tried again"
+
+
+async def test_many_boots_with_long_ids_are_asked_for_in_questions_that_fit(
+    db: Database, settings: Settings, clock: Clock
+) -> None:
+    digest = Digest(behind=False)
+    digest.touched("default", set(), {(f"{n:03}" + "é" * 510, f"{n:03}" + "\\'" * 510) for n in range(200)})
+    for _ in range(7):
+        assert await digest.round(db, settings, clock.now) == Round()
+    assert digest.boots == {}
 
 
 async def test_a_row_that_the_store_refuses_does_not_keep_others_out(
