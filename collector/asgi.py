@@ -14,6 +14,7 @@ from . import api, health, ingest, metrics
 from .app import Edge, create_app
 from .digest import Digest
 from .settings import Settings
+from .watch import Watch
 
 EVERYWHERE: Final[Sequence[APIRouter]] = (health.router, metrics.router)
 
@@ -25,7 +26,7 @@ def server(settings: Settings, edges: Sequence[Edge] = ()) -> FastAPI:
         settings,
         [*EVERYWHERE, ingest.router, api.router, pages.router],
         on_stored=digest.touched,
-        tasks=[digest.keep_digesting],
+        tasks=[digest.keep_digesting, Watch.of(settings).keep_watching],
         edges=edges,
         error_page=error_page,
     )
@@ -38,7 +39,7 @@ def collector_only(settings: Settings, edges: Sequence[Edge] = ()) -> FastAPI:
         settings,
         [*EVERYWHERE, ingest.router],
         on_stored=digest.touched,
-        tasks=[digest.keep_digesting],
+        tasks=[digest.keep_digesting, Watch.of(settings).keep_watching],
         edges=edges,
     )
 

@@ -76,6 +76,32 @@ class Settings(BaseModel):
         5.0, gt=0, description="How often open requests are diagnosed again, so that silence is noticed."
     )
 
+    watch_seconds: float = Field(
+        5.0, gt=0, description="How often workers, stop channels and alert rules are looked at."
+    )
+    public_url: str = Field("", description="Address of this server in a browser, for links in alerts.")
+    alert_rules: str = Field("", description="A YAML file with alert rules over the built-in ones; see docs/alerts.md.")
+    alert_webhook_url: SecretStr = Field(SecretStr(""), description="Alerts are POSTed there as JSON.")
+    alert_webhook_secret: SecretStr = Field(
+        SecretStr(""), description="Signs webhooks (Standard Webhooks): `whsec_` and base64, or any text."
+    )
+    alert_slack_url: SecretStr = Field(SecretStr(""), description="Incoming webhook of Slack for alerts.")
+    alert_pagerduty_key: SecretStr = Field(
+        SecretStr(""), description="Routing key of a PagerDuty integration (Events API v2) for alerts."
+    )
+    alert_pagerduty_url: str = Field("https://events.pagerduty.com", description="Where PagerDuty's Events API is.")
+    alert_alertmanager_url: SecretStr = Field(
+        SecretStr(""), description="A Prometheus Alertmanager that alerts are sent to (API v2)."
+    )
+    alert_smtp_url: SecretStr = Field(
+        SecretStr(""), description="Mail server for alerts: `smtp://[user:password@]host[:port]` or `smtps://…`."
+    )
+    alert_email_from: str = Field("", description="Sender of alerts by e-mail.")
+    alert_email_to: str = Field("", description="Recipients of alerts by e-mail, with commas between.")
+    alert_heartbeat_url: SecretStr = Field(
+        SecretStr(""), description="Dead man's switch: asked for (GET) once a minute while the watcher works."
+    )
+
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
         """Settings from environment variables. `NAME_FILE` names a file that holds the value.
