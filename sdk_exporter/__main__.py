@@ -64,5 +64,6 @@ def _seconds(text: str) -> float:
 
 if __name__ == "__main__":
     code = main()
-    sys.stdout.flush()
+    if sys.stdout is not None:  # started with >&-
+        sys.stdout.flush()
     os._exit(code)  # nothing of ours is left to do, and the worker's exit should not wait for an interpreter's

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sdk_exporter import beats, events, importing, spool, tee
@@ -65,10 +66,11 @@ def _start(writer: spool.Writer, page: spool.Page, settings: ExporterSettings, *
     if from_launcher is None:
         events.begin_boot({Key.COLDSTART: True})
     if own_recorder:
+        _tell_protocol(os.environ)
         page.set(spool.Page.WORKER_PID, os.getpid())
-        # Below a launcher the streams are read where they come out, and telling them twice would double the tail.
-        if settings.log_capture != "off":
-            tee.install(handler_logs=settings.handler_logs)
+    # Below a launcher the output is read where it comes out, whoever wrote it; the tee adds whose job a line is.
+    if settings.log_capture != "off" and (own_recorder or settings.handler_logs):
+        tee.install(handler_logs=settings.handler_logs)
     events.before_failure[:] = [tee.flush]
     for action in (_watch_recorder, tee.tick):
         if action not in beats.every_tick:
@@ -91,6 +93,14 @@ def _in_child(_held: list[spool.Page] = _pages) -> None:
     a descriptor of its own when it goes, and that number may be the user's by then.
     """
     events.stop()
+
+
+def _tell_protocol(environ: Mapping[str, str]) -> None:
+    """The recorder has no stderr of its own here; which address it takes instead is its affair (recorder.settings)."""
+    for signal in ("_TRACES", ""):
+        if environ.get(f"OTEL_EXPORTER_OTLP{signal}_PROTOCOL", "").strip().lower() == "grpc":
+            warn_once("OTLP is sent over HTTP, not gRPC; an endpoint on port 4317 becomes port 4318")
+            return
 
 
 def stop() -> None:

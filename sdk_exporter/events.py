@@ -304,13 +304,22 @@ def job_id_text(value: object) -> str:
 
 def clean(attributes: Attributes) -> dict[str, Any]:
     """Values that can be told: strings and arrays within their bounds, absent ones left out."""
-    return {key: _value(value) for key, value in attributes.items() if value is not None}
+    told: dict[str, Any] = {}
+    for key, value in attributes.items():
+        kind = type(value)
+        # The usual kinds first: they are nearly all that a job has.
+        if kind is int or kind is bool or kind is float or (kind is str and len(value) < ATTRIBUTE_BYTES // 4):
+            told[key] = value
+        elif value is not None:
+            told[key] = _value(value)
+    return told
 
 
 def _value(value: Any) -> Any:
     if isinstance(value, str):
         text = str(value)
-        return text if len(text) < ATTRIBUTE_BYTES // 4 else bounds.clip(text, ATTRIBUTE_BYTES)
+        # What is not cut is redacted by the recorder; what is cut must be so before, while its secrets are whole.
+        return text if len(text) < ATTRIBUTE_BYTES // 4 else redacted(text, ATTRIBUTE_BYTES)
     if isinstance(value, Sequence):
         return [_value(item) for item in value[:ARRAY_ITEMS]]
     return value
@@ -349,7 +358,7 @@ def redacted(text: str, limit_bytes: int, *, keep_end: bool = False) -> str:
         if keep_end:
             text = redact(text[-REDACTION_INPUT_CHARACTERS:], truncated=True)
         else:
-            text = redact(text[:REDACTION_INPUT_CHARACTERS])
+            text = redact(text[:REDACTION_INPUT_CHARACTERS], open_end=True)
     else:
         text = redact(text)
     return bounds.tail(text, limit_bytes) if keep_end else bounds.clip(text, limit_bytes)

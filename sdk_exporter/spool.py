@@ -54,6 +54,7 @@ RECORD_BYTES: Final = 256 * 1024
 
 # `json.dumps` with options of its own makes an encoder per call: half of what a record costs the job.
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), default=str)
+_DECODER: Final = json.JSONDecoder()
 
 
 def encode(record: Mapping[str, Any]) -> bytes:
@@ -101,7 +102,8 @@ def decode_placed(data: bytes, *, at_end: bool) -> tuple[list[tuple[int, dict[st
 
 def _parse(payload: bytes) -> dict[str, Any] | None:
     try:
-        record = json.loads(payload)
+        # Bytes would be searched for their encoding first.
+        record = _DECODER.decode(payload.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
@@ -118,6 +120,7 @@ class Page:
     KEEPER_PID: Final = 32  # (keeper, or the recorder itself in the one-line form)
     WORKER_PID: Final = 40  # (keeper, or the worker itself in the one-line form)
     FINISHED: Final = 48  # 1: nothing more will come                                     (keeper)
+    RUN_BEGAN: Final = 56  # Unix ns at which the first handler began; 0: none            (worker)
     PROCESS_BEAT: Final = 64  # a daemon thread of the worker                             (worker)
     LOOP_BEAT: Final = 72  # the event loop; 0: no loop runs yet                          (worker)
     PROGRESS_BEAT: Final = 80  # handler activity                                         (worker)

@@ -8,11 +8,13 @@ launcher.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from sdk_exporter import bounds, events
 from sdk_exporter.guard import never_raise
+from sdk_exporter.spool import Page
 
 PIECE_CHARACTERS: Final = 8_192
 """A longer piece is told in several records."""
@@ -139,6 +141,9 @@ def run_begins() -> None:
     if not Tee.run_began:
         settle()
         Tee.run_began = True
+        if events.page is not None:
+            # Beside the run's record, which a full file may refuse: this word cannot be lost.
+            events.page.set(Page.RUN_BEGAN, time.time_ns())
 
 
 def flush() -> None:

@@ -39,6 +39,7 @@ class Annotator:
         self._resource: dict[str, Any] = {}
         self._resource_news: dict[str, Any] = {}
         self._stall_told = -1
+        self._closed = False
         self.boot: tuple[str, str] | None = None
         """Trace id and span id of `worker.boot`."""
         if settings.boot is not None:
@@ -48,6 +49,7 @@ class Annotator:
     def note(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Takes note of a record when it comes; returns what to add to its span."""
         kind, name = record.get("k"), record.get("n")
+        self._look_at_gate()
         if kind == "out":
             self._python.add(record, self._keep)
         elif kind == "resource" and isinstance(record.get("a"), dict):
@@ -127,7 +129,16 @@ class Annotator:
         if is_hex(record.get("tr"), 32) and is_hex(record.get("id"), 16):
             self.boot = record["tr"], record["id"]
 
+    def _look_at_gate(self) -> None:
+        """The worker says it beside its records too, which it may have been unable to write."""
+        if self._settings.handler_logs or self._closed:
+            return
+        began = self._page.get(spool.Page.RUN_BEGAN)
+        if began:
+            self._close_output(began)
+
     def _close_output(self, began: object) -> None:
+        self._closed = True
         if not isinstance(began, int):
             began = 0  # a record without a time: rather too much kept back than too little
         self._python.close_at(began)
@@ -170,11 +181,14 @@ class Annotator:
         if own is not None:
             return own
         began = record.get("t0")
-        if self._pipes is not None and alone and isinstance(began, int):
+        # What an earlier job printed may lie in a buffer until now: only the first job can have no other's lines.
+        only = self._ledger.runs <= 1 or not self._settings.handler_logs
+        if self._pipes is not None and alone and only and isinstance(began, int):
             return self._pipes.since(began, self._keep)
         return None
 
     def _worker_output(self) -> tail.Raw:
+        self._look_at_gate()
         return self._python.worker() if self._pipes is None else self._pipes.worker(self._keep)
 
     def _tail(self, raw: tail.Raw | None) -> dict[str, Any]:

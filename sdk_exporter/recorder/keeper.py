@@ -98,13 +98,15 @@ class Keeper:
 
     def __init__(self, command: Sequence[str], *, flush_seconds: float, end_orphans: bool) -> None:
         self._command, self._flush_seconds, self._end_orphans = command, flush_seconds, end_orphans
+        self._held = _hold_free_numbers()
         self._terminal = any(_is_terminal(descriptor) for descriptor in (0, 1, 2))
         self.shared = Shared()
         self.page_file = kernel.move_high(kernel.memory_file(spool.PAGE_BYTES))
         self.page = spool.Page(self.page_file)
         self.events = kernel.move_high(kernel.event_file())
         self.wake = kernel.move_high(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
-        self._writer = spool.Writer(self.events, self.page, wake=self.wake)
+        # Not the worker's bound: after a long outage its death must still find room.
+        self._writer = spool.Writer(self.events, self.page, wake=self.wake, cap_bytes=sys.maxsize)
         self._worker = 0
         self._status: int | None = None
         self._recorder: int | None = None
@@ -138,10 +140,9 @@ class Keeper:
         pipe where stdout and stderr are one file (then the order between both stays exact)."""
         made: dict[tuple[int, int, int], int] = {}
         for descriptor in (1, 2):
-            try:
-                status = os.fstat(descriptor)
-            except OSError:
+            if descriptor in self._held:
                 continue  # started with >&-: it stays closed
+            status = os.fstat(descriptor)
             key = (status.st_dev, status.st_ino, status.st_rdev)
             if key not in made:
                 reader, writer = _terminal_pair(descriptor) if os.isatty(descriptor) else kernel.big_pipe()
@@ -171,7 +172,12 @@ class Keeper:
     def _start_worker(self, environment: dict[str, str]) -> int | None:
         """Its pid, or None where it cannot be run: `self._status` then holds the code."""
         told_reader, told_writer = os.pipe()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(told_reader)
+            os.close(told_writer)
+            raise
         if not pid:
             self._become_worker(environment, told_writer)
         os.close(told_writer)
@@ -298,11 +304,14 @@ class Keeper:
     def run(self) -> int:
         """From the worker's start to its exit code."""
         kernel.set_process_name("stallscope")
-        kernel.become_subreaper()
-        environment = self._begin()
-        self._start_recorder()
         ooms, started = oom_kills(), time.monotonic()
-        self._worker = self._start_worker(environment) or -1
+        try:
+            kernel.become_subreaper()
+            environment = self._begin()
+            self._start_recorder()
+            self._worker = self._start_worker(environment) or -1
+        except OSError as error:  # no process or descriptor left for us
+            self._step_aside(error)
         self.page.set(spool.Page.WORKER_PID, max(0, self._worker))
         status = self._watch()
         self._drain()
@@ -327,6 +336,13 @@ class Keeper:
         )
         self._finish_recorder()
         return shell_code(status)
+
+    def _step_aside(self, error: OSError) -> NoReturn:
+        if self._recorder is not None:
+            os.kill(self._recorder, signal.SIGKILL)
+            os.waitpid(self._recorder, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._old_mask)
+        run_unobserved(self._command, str(error))
 
     def _watch(self) -> int:
         """Until the worker has ended; its raw wait status."""
@@ -412,6 +428,15 @@ class Keeper:
         if self._recorder is not None:
             os.kill(self._recorder, signal.SIGKILL)
             os.waitpid(self._recorder, 0)
+
+
+def _hold_free_numbers() -> set[int]:
+    """Of 0 to 2, those that are closed: taken by /dev/null until the next exec, so that nothing of ours gets them."""
+    held = set()
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        held.add(descriptor)
+    os.close(descriptor)
+    return held
 
 
 def _is_terminal(descriptor: int) -> bool:

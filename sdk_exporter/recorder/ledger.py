@@ -38,6 +38,8 @@ class Ledger:
         """By span id: name, job id, start in Unix ns; in order of start."""
         self.losses: dict[str, int] = {}
         self._crowded: dict[str, None] = {}
+        self.runs = 0
+        """Handlers that have begun so far."""
 
     def apply(self, record: Mapping[str, Any]) -> None:
         """Takes note of one record; hostile ones change nothing."""
@@ -58,6 +60,7 @@ class Ledger:
         job = record.get("j")
         name = str(record.get("n"))[:64]
         if name == SpanName.JOB_RUN:
+            self.runs += 1
             others = [span_id for span_id, (other, _, _) in self.open.items() if other == SpanName.JOB_RUN]
             if others:
                 self._crowded.update(dict.fromkeys([*others, str(record.get("id"))[:32]]))
@@ -100,7 +103,13 @@ class Ledger:
     # ----------------------------------------------------------------------------------------- across a restart
 
     def to_json(self) -> dict[str, Any]:
-        return {"jobs": self.jobs, "open": self.open, "losses": self.losses, "crowded": list(self._crowded)}
+        return {
+            "jobs": self.jobs,
+            "open": self.open,
+            "losses": self.losses,
+            "crowded": list(self._crowded),
+            "runs": self.runs,
+        }
 
     def restore(self, saved: Mapping[str, Any]) -> None:
         """Goes on from what `to_json` gave to a recorder before us."""
@@ -108,6 +117,7 @@ class Ledger:
         self.open = {key: (value[0], value[1], value[2]) for key, value in saved.get("open", {}).items()}
         self.losses = dict(saved.get("losses", {}))
         self._crowded = dict.fromkeys(saved.get("crowded", ()))
+        self.runs = int(saved.get("runs", 0))
 
 
 def _is_failed_boot(record: Mapping[str, Any]) -> bool:

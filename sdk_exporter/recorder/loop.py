@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +24,7 @@ from sdk_exporter.recorder.delivery import Body, Delivery, Outcome
 from sdk_exporter.recorder.gpu import Gpu
 from sdk_exporter.recorder.ledger import Ledger
 from sdk_exporter.recorder.leftovers import Leftovers, save
-from sdk_exporter.recorder.settings import RecorderSettings
+from sdk_exporter.recorder.settings import RecorderSettings, endpoint_of
 from sdk_exporter.recorder.shared import Shared
 from sdk_exporter.recorder.streams import Stream
 from sdk_exporter.recorder.vitals import heartbeat
@@ -53,6 +54,9 @@ def run_recorder(
 ) -> None:
     """The launcher's form; returns when everything is handed on or the time for it is over."""
     settings = RecorderSettings.from_env(os.environ)
+    _, remark = endpoint_of(os.environ)
+    if remark and not page.get(spool.Page.ACKNOWLEDGED) and shared.load() is None:  # a successor need not say it again
+        kernel.say(f"stallscope: {remark}")
     Recorder(page, events, wake, Launched(shared, page, streams, keeper), settings, shared).run()
 
 
@@ -70,7 +74,7 @@ class Recorder:
     ) -> None:
         self._page, self._events, self._wake, self._around = page, events, wake, around
         self._settings, self._shared = settings, shared
-        self._writer = spool.Writer(events, page)
+        self._writer = spool.Writer(events, page, cap_bytes=sys.maxsize)  # few, small, and about the end
         self._ledger = Ledger()
         self._cleaner = tail.Cleaner(os.environ)
         self._annotator = Annotator(settings, page, self._ledger, self._cleaner, shared)
@@ -187,6 +191,9 @@ class Recorder:
 
     def _vitals(self) -> dict[str, Any]:
         facts = heartbeat(self._page, self._ledger)
+        backend_age = self._children.backend_age()
+        if backend_age is not None:
+            facts[Key.HEARTBEAT_BACKEND] = round(backend_age, 3)
         if self._gpu.memory_used_bytes is not None:
             facts[Key.HEARTBEAT_GPU_MEMORY_USED_BYTES] = self._gpu.memory_used_bytes
         return {**facts, **self._annotator.stall_tail(facts)}

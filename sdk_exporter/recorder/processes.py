@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sdk_exporter import bounds
 from sdk_exporter.recorder import kernel
 
 _ARGUMENTS_BYTES = 512
@@ -42,9 +43,11 @@ def command_of(pid: int) -> str | None:
     """Its arguments, joined by blanks."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            raw = file.read(_ARGUMENTS_BYTES)
+            raw = file.read(_ARGUMENTS_BYTES + 1)
     except OSError:
         return None
+    if len(raw) > _ARGUMENTS_BYTES:  # an argument that is cut may be half a secret
+        raw = raw[:_ARGUMENTS_BYTES].rpartition(b"\0")[0] + f" {bounds.CUT_MARK}".encode()
     return raw.replace(b"\0", b" ").decode("utf-8", "replace").strip() or None
 
 

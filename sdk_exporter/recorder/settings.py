@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from sdk_exporter.contract import HEARTBEAT_SECONDS, LOG_TAIL_BYTES
 
@@ -17,6 +17,8 @@ DEFAULT_ENDPOINT: Final = "http://127.0.0.1:4318"
 _DEFAULT_SPOOL_BYTES: Final = 64 << 20
 _LONGEST_HEARTBEAT_SECONDS: Final = 3600.0
 _LARGEST_TAIL_BYTES: Final = 262_144
+_GRPC_PORT: Final = 4317
+_HTTP_PORT: Final = 4318
 _HEX: Final = re.compile("[0-9a-f]+")
 
 
@@ -61,7 +63,7 @@ class RecorderSettings:
             heartbeat_seconds=_bounded_heartbeat(environ.get("STALLSCOPE_HEARTBEAT_SECONDS")),
             spool_dir=environ.get("STALLSCOPE_SPOOL_DIR", "").strip() or None,
             spool_bytes=_whole(environ, "STALLSCOPE_SPOOL_BYTES", _DEFAULT_SPOOL_BYTES),
-            endpoint=_endpoint(environ),
+            endpoint=endpoint_of(environ)[0],
             headers=_headers(otlp("HEADERS") or ""),
             timeout_seconds=_positive(otlp("TIMEOUT")) or 10.0,  # seconds, as OpenTelemetry's Python SDK reads it
             gzip=(otlp("COMPRESSION") or "gzip").lower() != "none",
@@ -73,13 +75,34 @@ class RecorderSettings:
         )
 
 
-def _endpoint(environ: Mapping[str, str]) -> str:
-    """A signal's own endpoint is used as it is; the general one is a base that the path is added to."""
+def endpoint_of(environ: Mapping[str, str]) -> tuple[str, str | None]:
+    """(URL that traces are posted to, what to tell about it or None). We speak OTLP over HTTP only.
+
+    A signal's own endpoint is used as it is; the general one is a base that the path is added to. One that is meant for
+    gRPC, by the protocol or by its port, goes to the HTTP port of the same host, beside which collectors have it.
+    """
     specific = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "").strip()
-    if specific:
-        return specific
     base = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip() or DEFAULT_ENDPOINT
-    return base.rstrip("/") + "/v1/traces"
+    given = specific or base
+    protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "")
+    is_grpc = protocol.strip().lower() == "grpc"
+    if not is_grpc and _port(given) != _GRPC_PORT:
+        return (specific or base.rstrip("/") + "/v1/traces"), None
+    parts = urlsplit(given if "://" in given else f"http://{given}")  # gRPC endpoints may come without a scheme
+    port = _HTTP_PORT if _port(given) == _GRPC_PORT else _port(given)
+    host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname or "127.0.0.1"
+    user = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
+    path = parts.path if parts.path.endswith("/v1/traces") else parts.path.rstrip("/") + "/v1/traces"
+    url = f"{parts.scheme}://{user}{host}{f':{port}' if port else ''}{path}"
+    why = "OTEL_EXPORTER_OTLP_PROTOCOL=grpc" if is_grpc else f"an endpoint on port {_GRPC_PORT}"
+    return url, f"{why}: OTLP is sent over HTTP here, to {host}{f':{port}' if port else ''}{path}"
+
+
+def _port(url: str) -> int | None:
+    try:
+        return urlsplit(url if "://" in url else f"http://{url}").port
+    except ValueError:
+        return None
 
 
 def _headers(text: str) -> tuple[tuple[str, str], ...]:

@@ -282,6 +282,39 @@ def test_worker_runs_unobserved_where_we_cannot_be_set_up(sink: Sink) -> None:
     assert sink.spans == []
 
 
+def run_in_a_shell(before: str, code: str, sink: Sink, *, after: str = "") -> subprocess.CompletedProcess[bytes]:
+    line = f'{before} exec "$0" -m sdk_exporter --flush 30 -- "$0" -c "$1" {after}'
+    return subprocess.run(
+        ["sh", "-c", line, sys.executable, code], env=clean_environment(OTEL_EXPORTER_OTLP_ENDPOINT=sink.url),
+        capture_output=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+
+
+def test_closed_streams_stay_closed_and_the_code_is_the_workers(sink: Sink, tmp_path: Path) -> None:
+    code = f"""
+import os
+def is_open(number):
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+answer = str([is_open(number) for number in (0, 1, 2)])  # before a file of ours takes a number
+open({str(tmp_path / "seen")!r}, "w").write(answer)
+"""
+    done = run_in_a_shell("", code, sink, after=">&- 2>&-")
+    assert done.returncode == 0
+    assert (tmp_path / "seen").read_text() == "[True, False, False]"
+    assert sink.only("worker.death").attributes["process.exit.code"] == 0
+
+
+def test_worker_runs_where_no_descriptor_is_left_for_us(sink: Sink) -> None:
+    for number in range(6, 26, 3):
+        done = run_in_a_shell(f"ulimit -n {number};", "print('worked')", sink)
+        assert done.stdout == b"worked\n", (number, done.stderr)
+        assert done.returncode == 0
+
+
 def test_without_tee_and_splice_the_bytes_go_through_the_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sandboxes refuse them with EPERM or ENOSYS, at the first call or in the middle of a chunk."""
 

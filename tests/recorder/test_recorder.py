@@ -225,6 +225,63 @@ def test_handler_output_leaves_when_wanted(launch: Launch, sink: Sink) -> None:
     assert run["stallscope.log.scope"] == "worker"
 
 
+def test_handler_output_stays_when_the_run_could_not_be_told(launch: Launch, sink: Sink) -> None:
+    code = """
+    boot_ends()
+    say("before any job")
+    time.sleep(0.05)
+    page.set(spool.Page.RUN_BEGAN, time.time_ns())
+    say("private one")
+    os.abort()
+    """
+    finish(launch(code))
+    death = sink.only("worker.death").attributes
+    assert death["stallscope.log.tail"] == "before any job\n"
+    assert death["stallscope.log.bytes_withheld"] == len("private one\n")
+
+
+def test_jobs_that_run_at_once_get_their_own_tails(launch: Launch, sink: Sink) -> None:
+    """With the worker's own side, which knows whose line it is; the worker's tail holds each line once all the same."""
+    code = """
+    import asyncio, os, sys
+    import sdk_exporter
+    sdk_exporter.instrument()
+    async def handle(name):
+        try:
+            with sdk_exporter.job(name):
+                for number in range(5):
+                    print(f"{name} says {number}")
+                    await asyncio.sleep(0.01)
+                raise ValueError(name)
+        except ValueError:
+            pass
+    async def main():
+        await asyncio.gather(handle("a"), handle("b"))
+        await handle("c")
+        try:
+            with sdk_exporter.job("d"):
+                raise ValueError("silent")
+        except ValueError:
+            pass
+    asyncio.run(main())
+    os._exit(3)
+    """
+    finish(launch(code, prelude=False, env={"STALLSCOPE_HANDLER_LOGS": "on", "PYTHONUNBUFFERED": ""}))
+    runs = {span.attributes["faas.invocation_id"]: span.attributes for span in sink.named("job.run")}
+    for job in "abc":
+        lines = [f"{job} says {number}" for number in range(5)]
+        # Lines that differ in numbers only may be told as the first, the last and a count.
+        tail = runs[job]["stallscope.log.tail"].splitlines()
+        assert tail[0] == lines[0]
+        assert tail[-1] == lines[-1]
+        assert all(other not in runs[job]["stallscope.log.tail"] for other in ("a says", "b says", "c says")
+                   if not other.startswith(job))  # fmt: skip
+        assert runs[job]["stallscope.log.scope"] == "job"
+    assert "stallscope.log.tail" not in runs["d"]
+    worker = sink.only("worker.death").attributes["stallscope.log.tail"]
+    assert [worker.count(f"{job} says 4") for job in "abc"] == [1, 1, 1]
+
+
 def test_no_jobs_tail_holds_another_jobs_lines(launch: Launch, sink: Sink) -> None:
     code = """
     boot_ends()

@@ -11,6 +11,7 @@ import string
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 from launched import Launch, clean_environment, until
@@ -19,10 +20,12 @@ from launched import sink as sink
 from otlp_sink import Answer, Sink
 from parts import skip_or_fail
 
+from sdk_exporter import bounds
 from sdk_exporter.recorder import kernel, leftovers
 from sdk_exporter.recorder.death import oom_kills
 from sdk_exporter.recorder.delivery import Body, retry_after_seconds
-from sdk_exporter.recorder.settings import RecorderSettings
+from sdk_exporter.recorder.processes import command_of
+from sdk_exporter.recorder.settings import RecorderSettings, endpoint_of
 
 SECONDS = 60
 
@@ -235,6 +238,50 @@ def test_endpoint_follows_opentelemetrys_rules() -> None:
     assert endpoint() == "http://127.0.0.1:4318/v1/traces"
     assert endpoint(OTEL_EXPORTER_OTLP_ENDPOINT="https://c.example/base/") == "https://c.example/base/v1/traces"
     assert endpoint(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT="https://c.example/own") == "https://c.example/own"
+
+
+@pytest.mark.parametrize(
+    ("environ", "url", "told"),
+    [
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c.example:4317"}, "http://c.example:4318/v1/traces", True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "c.example:4317"}, "http://c.example:4318/v1/traces", True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://[::1]:4317"}, "http://[::1]:4318/v1/traces", True),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://c.example", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "https://c.example/v1/traces",
+            True,
+        ),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "http://127.0.0.1:4318/v1/traces", True),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"},
+         "http://127.0.0.1:4318/v1/traces", False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c.example:none"}, "http://c.example:none/v1/traces", False),
+    ],
+)  # fmt: skip
+def test_endpoint_meant_for_grpc_becomes_the_one_for_http(environ: dict[str, str], url: str, *, told: bool) -> None:
+    assert endpoint_of(environ) == (url, ANY if told else None)
+    if told:
+        assert endpoint_of(environ)[1]
+
+
+def test_wish_for_grpc_is_answered_once_on_stderr(launch: Launch, sink: Sink) -> None:
+    process = launch("boot_ends()", env={"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
+    _, stderr = process.communicate(timeout=SECONDS)
+    assert stderr.count(b"OTLP is sent over HTTP here") == 1
+    assert sink.only("worker.death")
+
+
+def test_long_command_line_is_cut_between_arguments() -> None:
+    whole, half = "a" * 400, "b" * 400
+    stays = subprocess.Popen([sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()", whole, half],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    assert stays.stdout is not None
+    stays.stdout.readline()
+    told = command_of(stays.pid)
+    stays.communicate()
+    assert told is not None
+    assert whole in told
+    assert "b" not in told.partition(whole)[2].removesuffix(bounds.CUT_MARK)
+    assert told.endswith(bounds.CUT_MARK)
 
 
 def test_settings_that_make_no_sense_count_as_absent() -> None:
