@@ -37,7 +37,7 @@ def main() -> int:
 
     settings = RecorderSettings.from_env(os.environ)
     shared = spool.Page(page)
-    Recorder(shared, events, wake, Attached(worker if is_alive else None, shared), settings, None).run()
+    Recorder(shared, events, wake, Attached(worker if is_alive else None, shared, events), settings, None).run()
     return 0
 
 

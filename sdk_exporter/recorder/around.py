@@ -22,6 +22,7 @@ from sdk_exporter.recorder.streams import Stream, pump
 _KEEPER_STALE_SECONDS: Final = 2.0
 """Output waits, its reader is ready, and nothing moves: SIGCONT, then SIGKILL, then we take over."""
 _OWN_FLUSH_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 1.0
 
 
 class Surroundings(Protocol):
@@ -132,10 +133,11 @@ class Attached:
     moving = False
     keeper = 0
 
-    def __init__(self, worker: int | None, page: spool.Page) -> None:
-        """`worker` None: it has ended before we began."""
+    def __init__(self, worker: int | None, page: spool.Page, events: int) -> None:
+        """`worker` None: it has ended before we began. It and we hold the event file under one number."""
         self._worker = None if worker is None else Watched(worker)
-        self._page = page
+        self._page, self._events = page, events
+        self._next_look = 0.0
         self._ended_at: float | None = None
         page.set(spool.Page.KEEPER_PID, os.getpid())
 
@@ -148,9 +150,25 @@ class Attached:
         return wake in select.select(wanted, [], [], seconds)[0]
 
     def deadline(self) -> float | None:
-        if self._ended_at is None and (self._worker is None or self._worker.gone()):
+        if self._ended_at is None and (self._worker is None or self._worker.gone() or self._let_go(self._worker.pid)):
             self._ended_at = time.monotonic()
         return None if self._ended_at is None else self._ended_at + _OWN_FLUSH_SECONDS
+
+    def _let_go(self, worker: int) -> bool:
+        """True where the process lives on and can tell us nothing more: it has executed another program, or closed all
+        its descriptors. Once a second, since nobody waits for it."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return False
+        self._next_look = now + _LOOK_SECONDS
+        try:
+            theirs = os.stat(f"/proc/{worker}/fd/{self._events}")
+        except FileNotFoundError:
+            return os.path.exists(f"/proc/{worker}/fd")
+        except OSError:
+            return False  # not for us to see
+        ours = os.fstat(self._events)
+        return (theirs.st_dev, theirs.st_ino) != (ours.st_dev, ours.st_ino)
 
     def last_record(self) -> dict[str, Any] | None:
         return None  # `instrument()` alone promises no death: a container may end with its first process at once

@@ -179,3 +179,23 @@ def test_a_recorder_that_is_gone_gets_a_successor(tmp_path: Path) -> None:
         """
     done = run_alone(code, tmp_path)
     assert (done.returncode, done.stdout) == (0, "told on\n"), done.stderr
+
+
+def test_a_worker_that_executes_itself_anew_leaves_no_recorder_behind(tmp_path: Path) -> None:
+    code = """
+        import os, sys, time
+        from sdk_exporter import attach, spool
+        page = attach._state["companion"].page
+        deadline = time.monotonic() + 60
+        while not page.get(spool.Page.KEEPER_PID):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        later = (
+            "import os, sys, time\\ndeadline = time.monotonic() + 60\\n"
+            "while os.path.exists(f'/proc/{sys.argv[1]}/exe'):\\n"
+            "    assert time.monotonic() < deadline\\n    time.sleep(0.05)\\nprint('alone')"
+        )
+        os.execv(sys.executable, [sys.executable, "-c", later, str(page.get(spool.Page.KEEPER_PID))])
+        """
+    done = run_alone(code, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "alone\n"), done.stderr
