@@ -8,6 +8,7 @@ Not seen, and said so: definitions inside `if`, `try` and the like, and argument
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
@@ -52,7 +53,9 @@ def example_of(source: str, target: str | None = None) -> Example:
     Raises WrongInput where the source is no Python, or has no such function.
     """
     try:
-        tree = ast.parse(source)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the source, which is not ours to judge
+            tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         raise WrongInput(f"the file is no Python: {error}" if line is None else f"no Python, line {line}") from None

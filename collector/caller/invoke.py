@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
@@ -46,6 +46,8 @@ LONG_RUN_SECONDS: Final = 600.0
 """The platform's default `executionTimeout`: what runs longer may have no limit before its TTL (24 h by default)."""
 CANCEL_SECONDS: Final = 10.0
 """Longest time of a cancellation on the way out."""
+ID_CHARACTERS: Final = 1000
+"""A longer id, or one with control characters, is none: it goes into addresses, messages and commands."""
 HEALTH_AFTER_SECONDS: Final = 30.0
 HEALTH_EVERY_SECONDS: Final = 60.0
 """While a request is queued, whoever watches is told of the endpoint's workers after the one, then every other."""
@@ -58,7 +60,7 @@ class Watcher:
     `health`: the body of `/health` while a request is queued for long; only asked for where `wants_health` is set.
     """
 
-    wants_health: ClassVar[bool] = False
+    wants_health: bool = False
 
     def note(self, text: str) -> None:
         """Something to know."""
@@ -121,7 +123,7 @@ class Endpoint:
         self.watcher = watcher or Watcher()
         self._key = _usable_key(api_key if api_key is not None else os.environ.get("RUNPOD_API_KEY", ""))
         base = _usable_url(invoke_url or os.environ.get("RUNPOD_INVOKE_URL", "") or DEFAULT_INVOKE_URL)
-        self._wire = Wire(f"{base}/{path_segment(endpoint_id, 'the endpoint')}", self._key)
+        self._wire = _open_wire(f"{base}/{path_segment(endpoint_id, 'the endpoint')}", self._key)
         self._spans = spans or spans_from(os.environ, endpoint_id)
 
     def __enter__(self) -> Endpoint:
@@ -241,7 +243,7 @@ class Endpoint:
 
     def _id_in(self, seen: Seen) -> str:
         """The id that a submission was answered with. Raises ApiFailed where there is none that can be used."""
-        if seen.id is not None:
+        if seen.id is not None and len(seen.id) <= ID_CHARACTERS and seen.id.isprintable():
             try:
                 path_segment(seen.id, "the request")
                 return seen.id
@@ -286,7 +288,7 @@ class Endpoint:
 
     def _read(self, call: _Call, reply: Reply) -> Seen:
         """What a reply says. Raises CallerError, or _Transient."""
-        if reply.status != httpx.codes.OK:
+        if not httpx.codes.is_success(reply.status):
             raise self._refused(call, reply)
         seen = read_seen(reply.body)
         if seen is None and not call.needs and _is_json(reply.body):
@@ -552,6 +554,14 @@ def path_segment(text: str, what: str) -> str:
         return quote(text, safe="", errors="surrogateescape")
     except UnicodeEncodeError:
         raise WrongInput(f"{what} has an id that is no text: {excerpt(text)!r}") from None
+
+
+def _open_wire(address: str, key: str | None) -> Wire:
+    """Connections by way of the proxies and certificates that the environment names. Raises WrongInput."""
+    try:
+        return Wire(address, key)
+    except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:
+        raise WrongInput(f"the environment's proxy or certificates cannot be used: {excerpt(str(error))}") from None
 
 
 def _usable_url(text: str) -> str:

@@ -46,7 +46,7 @@ class Teller(Watcher):
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self._progress = not as_json and sys.stderr.isatty()
-        self.wants_health = self._progress  # type: ignore[misc]  # a class says it for good, this one per run
+        self.wants_health = self._progress
         self._status: str | None = None
         self._told_at = 0.0
 
@@ -120,48 +120,55 @@ def print_payload(body: bytes) -> None:
 
 def failure_of(error: CallerError) -> CommandFailed:
     """The failure as the command line tells it; with its verdict where a request ended badly."""
-    verdict = fetch_verdict(error.job_id) if isinstance(error, JobFailed) and error.job_id else None
     failure = CommandFailed(
         str(error), error.code, retryable=error.retryable, exit_code=EXIT_CODES.get(error.code, FAILED)
     )
-    if isinstance(verdict, dict):
-        failure.more = {"verdict": verdict}
-        failure.below = verdict_text(verdict, heading="\nVerdict")
-    elif isinstance(verdict, str):
-        failure.below = f"No verdict: {verdict}"
+    if isinstance(error, JobFailed) and error.job_id:
+        verdict, failure.below = fetch_verdict(error.job_id)
+        failure.more = {} if verdict is None else {"verdict": verdict}
     return failure
 
 
-def fetch_verdict(job_id: str) -> dict[str, Any] | str | None:
-    """The verdict of the server that the environment names, or why there is none. Takes two seconds at the most."""
+def fetch_verdict(job_id: str) -> tuple[dict[str, Any] | None, str]:
+    """The verdict of the server that the environment names, and the same for people: or None and why there is none.
+
+    Takes two seconds at the most, and never raises.
+    """
     found: list[dict[str, Any]] = []
-
-    def ask() -> dict[str, Any] | str:
-        with open_client() as client:
-            deadline = time.monotonic() + VERDICT_SECONDS
-            while True:
-                try:
-                    answer = fetch_answer(client, job_id)
-                    found.append(answer["verdict"])
-                    if answer.get("final"):
-                        return found[-1]
-                except CommandFailed as failure:
-                    if failure.code != "not_found":  # what a worker told last may be on its way
-                        return str(failure)
-                    if time.monotonic() > deadline - 2 * VERDICT_LOOK_SECONDS:
-                        return str(failure)
-                time.sleep(VERDICT_LOOK_SECONDS)
-
     try:
-        return within(VERDICT_SECONDS, ask)
+        within(VERDICT_SECONDS, lambda: _await_verdict(job_id, found))
+        why = ""
     except NoReply:
-        return found[-1] if found else f"the server did not answer in {VERDICT_SECONDS:g} s"
+        why = f"the server did not answer in {VERDICT_SECONDS:g} s"
+    except CommandFailed as failure:
+        why = str(failure)
     except Exception as error:  # noqa: BLE001 - whatever the server answers, the command's own outcome stands
-        return (
-            f"the server's answer cannot be read ({type(error).__name__})"
-            if not isinstance(error, CommandFailed)
-            else str(error)
-        )
+        why = f"the server's answer cannot be read ({type(error).__name__})"
+    if not found:
+        return None, f"No verdict: {why}"
+    try:
+        return found[-1], verdict_text(found[-1], heading="\nVerdict")
+    except Exception as error:  # noqa: BLE001 - as above
+        return None, f"No verdict: the server's answer cannot be read ({type(error).__name__})"
+
+
+def _await_verdict(job_id: str, found: list[dict[str, Any]]) -> None:
+    """Add verdicts to `found` until there is a final one, or the time is over. Raises CommandFailed."""
+    deadline = time.monotonic() + VERDICT_SECONDS
+    with open_client() as client:
+        while True:
+            try:
+                answer = fetch_answer(client, job_id)
+                found.append(answer["verdict"])
+                if answer.get("final"):
+                    return
+            except CommandFailed as failure:
+                # What worker and caller told last may still be on its way.
+                if failure.code != "not_found" or time.monotonic() > deadline - 2 * VERDICT_LOOK_SECONDS:
+                    raise
+            if time.monotonic() > deadline:
+                return
+            time.sleep(VERDICT_LOOK_SECONDS)
 
 
 def _confirmed(question: str) -> bool:

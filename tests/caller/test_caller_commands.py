@@ -10,8 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -377,7 +379,7 @@ def test_an_id_that_would_change_the_address_is_refused(name: str, side: InvokeS
 
 
 def test_an_id_of_the_platform_that_would_change_the_address_is_no_id(side: InvokeSide) -> None:  # A84
-    for bad in ("..", ".", "\ud800"):
+    for bad in ("..", ".", "\ud800", "\x1b[31m", "x" * 2000):
         side.answer("run", {"id": bad, "status": "IN_QUEUE"})
         assert stallscope(*RUN, "--json").error["code"] == "api_error"
     assert side.count("status") == 0
@@ -402,7 +404,7 @@ def test_health_is_read_in_a_wait_only_for_who_watches_and_within_it(side: Invok
     from invoke_side import Heard
 
     heard = Heard()
-    heard.wants_health = True  # type: ignore[misc]
+    heard.wants_health = True
     with Endpoint(ENDPOINT, timing=clock.timing, watcher=heard) as endpoint:
         request = endpoint.submit({"a": 1})
         with pytest.raises(Exception, match="within 2 min 30 s"):
@@ -430,6 +432,17 @@ def test_a_cancellation_is_told_by_its_status(side: InvokeSide) -> None:
 @pytest.mark.parametrize("address", ["ftp://x/v2", "no-address", "http://", "http://u:p@h/v2", "http://h/v2?x=1"])
 def test_an_unusable_address_is_wrong_usage(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNPOD_INVOKE_URL", address)
+    done = stallscope("health", ENDPOINT, "--json")
+    assert (done.code, done.error["code"]) == (2, "usage_error")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("HTTP_PROXY", "socks9://nowhere"), ("HTTP_PROXY", "://"), ("SSL_CERT_FILE", "/no/such/file")]
+)
+def test_an_unusable_proxy_or_certificate_is_wrong_usage(
+    name: str, value: str, side: InvokeSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
     done = stallscope("health", ENDPOINT, "--json")
     assert (done.code, done.error["code"]) == (2, "usage_error")
 
@@ -595,3 +608,31 @@ def test_a_server_that_is_not_there_changes_no_exit_code(
     assert done.code == 1
     assert len(done.err.splitlines()) == 1
     assert (done.error["code"], done.error["retryable"]) == ("job_failed", False)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b'{"verdict":5,"final":true}', b'{"verdict":{},"final":true}', b'{"verdict":{"code":[]}}', b"\xff"],
+)
+def test_a_server_that_answers_nonsense_changes_no_exit_code(
+    body: bytes, side: InvokeSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Nonsense(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Nonsense) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        monkeypatch.setenv("STALLSCOPE_URL", f"http://127.0.0.1:{server.server_address[1]}")
+        done = stallscope(*failing(side))
+        as_json = stallscope(*failing(side), "--json")
+        server.shutdown()
+    assert (done.code, done.err.splitlines()[0].endswith("[job_failed]")) == (1, True)
+    assert "No verdict" in done.err
+    assert set(as_json.error) == {"error", "code", "retryable"}

@@ -145,6 +145,12 @@ def test_a_source_is_read_and_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_source_that_python_warns_of_is_read_quietly(tmp_path: Path) -> None:
+    file = tmp_path / "h.py"
+    file.write_text("def handler(job):\n    return '\\d' is job['input']['k']\n")
+    assert stallscope("example", str(file)).err == ""
+
+
 def test_foreign_text_is_shown_without_control_characters() -> None:  # A69
     assert excerpt("a\x1b[31mred\x07\r\nb\u202e\u009b") == "a\ufffd[31mred\ufffd  b\ufffd\ufffd"
     assert excerpt("ä" * 300) == "ä" * 200 + "…"

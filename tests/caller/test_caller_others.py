@@ -1,4 +1,8 @@
-"""The platform's own clients against the stand-in: what they get wrong is recognised from their traffic."""
+"""The platform's own clients against the stand-in: what they get wrong is recognised from their traffic.
+
+Not pointed here: flash's sentinel calls (`https://` and a host name of its own, whatever the address), which take the
+pending reply for the result as well.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +51,10 @@ def client(side: InvokeSide, tmp_path: Path) -> Callable[[str], subprocess.Popen
                 "RUNPOD_ENDPOINT_BASE_URL": side.url,
                 "RUNPOD_API_KEY": "a-key",
                 "RUNPOD_URL_MIXED_OK": "1",
+                # flash asks these for machines and logs: nobody is there
+                "RUNPOD_API_BASE_URL": "http://127.0.0.1:9",
+                "RUNPOD_REST_API_URL": "http://127.0.0.1:9",
+                "RUNPOD_HAPI_URL": "http://127.0.0.1:9",
                 "PATH": "/usr/bin:/bin",
                 "HOME": str(tmp_path),
             },
@@ -168,6 +176,25 @@ asyncio.run(main())
     side.become("COMPLETED", output={"b": 2})
     assert result(process) == "{'b': 2}"
     assert habits(side, later=3600) == []
+
+
+def test_flash_asking_on_for_ever_after_a_time_out_is_recognised(client: Start, side: InvokeSide) -> None:
+    pytest.importorskip("runpod_flash")
+    source = f"""
+import asyncio, runpod
+runpod.api_key = "a-key"
+from runpod_flash.core.resources.serverless import ServerlessEndpoint
+endpoint = ServerlessEndpoint(name="x", imageName="image:1")
+endpoint.id = {ENDPOINT!r}  # as if it were deployed
+asyncio.run(endpoint.run({{"input": {{"a": 1}}}}))
+"""
+    process = client(source)
+    try:
+        wait_until(lambda: side.count("status"), "no look", process)
+        side.become("TIMED_OUT")
+        wait_until(lambda: Habit.ENDLESS_POLLING in found(side), "the endless polling was not recognised", process)
+    finally:
+        stop(process)
 
 
 def test_habits_are_not_seen_where_there_are_none() -> None:
