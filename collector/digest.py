@@ -45,6 +45,8 @@ CATCH_UP_SECONDS: Final = 600.0
 SET_ASIDE: Final = timedelta(seconds=CATCH_UP_SECONDS)
 """How long a request is left alone that the store could not read in time while it answered others: each try would hold
 up all others for as long as a query may take. Catching up finds it again."""
+LATE_A_ROUND: Final = 3
+"""Requests set aside in one round; with more of them it is the store that is slow, and the round is tried again."""
 CATCH_UP_WINDOW_MS: Final = 3_600_000
 OVERLAP_MS: Final = 60_000
 
@@ -73,6 +75,7 @@ class Digest:
     failures: int = 0
     set_aside: dict[Job, datetime] = field(default_factory=dict)  # until when
     _after: Job = ("", "")
+    _late: int = 0  # set aside in this round
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def touched(self, tenant: str, job_ids: Collection[str], worker_boots: Collection[tuple[str, str]]) -> None:
@@ -118,6 +121,7 @@ class Digest:
         Raises StoreUnavailable with everything still waiting that was not written.
         """
         self._wake.clear()
+        self._late = 0
         since_ms = ms_of(now - timedelta(days=settings.retention_days))
         if self.behind:
             await self._catch_up(db, since_ms)
@@ -209,14 +213,21 @@ class Digest:
                 await db.query("SELECT 1")  # raises where it is the store that is away, and not this question
             if len(job_ids) > 1:
                 return [one for job_id in job_ids for one in await self._outcomes(db, tenant, [job_id], now)]
-            if late and len(self.set_aside) < self.most_waiting:
-                self.set_aside[tenant, job_ids[0]] = now + SET_ASIDE
+            if late:
+                self._set_aside((tenant, job_ids[0]), now + SET_ASIDE, error)
             self._failed(tenant, job_ids[0])
             return [Outcome(failed=True)]
         return [
             await asyncio.to_thread(self._outcome, tenant, job_id, found[job_id], previous.get(job_id), now)
             for job_id in job_ids
         ]
+
+    def _set_aside(self, job: Job, until: datetime, error: Exception) -> None:
+        if len(self.set_aside) < self.most_waiting:
+            self.set_aside[job] = until
+        self._late += 1
+        if self._late >= LATE_A_ROUND:
+            raise error
 
     def _outcome(self, tenant: str, job_id: str, found: JobSpans, previous: StoredJob | None, now: datetime) -> Outcome:
         if not found.spans:  # past retention, or named by a hostile ledger: what is known stays

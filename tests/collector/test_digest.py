@@ -247,6 +247,22 @@ async def test_a_request_too_heavy_to_read_in_time_does_not_keep_others_from_the
         assert asked == ["good", "heavy"], "and then tried again"
 
 
+async def test_many_requests_that_are_read_too_late_are_a_slow_store_and_wait(
+    db: Database, settings: Settings, clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def slow(db: Database, tenant: str, job_ids: Sequence[str]) -> Any:
+        raise StoreUnavailable("the store does not answer (code 159 TIMEOUT_EXCEEDED)")
+
+    digest, worker = Digest(behind=False), Teller(clock.now)
+    await stored_and_touched(db, digest, [row for n in range(6) for row in worker.completed(f"j{n}")])
+    with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL, logger="collector.digest"):
+        patch.setattr(digests, "spans_of_jobs", slow)
+        with pytest.raises(StoreUnavailable):
+            await digest.round(db, settings, clock.advance(4))
+        assert len(digest.set_aside) == digests.LATE_A_ROUND
+    assert (await digest.round(db, settings, clock.advance(4))).written == 3
+
+
 async def test_many_boots_with_long_ids_are_asked_for_in_questions_that_fit(
     db: Database, settings: Settings, clock: Clock
 ) -> None:
