@@ -17,6 +17,9 @@ from typing import Final
 from collector.demo.platform import Fault
 from collector.demo.stage import Stage, WorkerProcess
 
+QUICK_BEATS: Final = {"STALLSCOPE_HEARTBEAT_SECONDS": "2"}
+"""For what shows in heartbeats only."""
+
 Drive = Callable[[Stage], Awaitable[list[str]]]
 
 
@@ -34,6 +37,7 @@ class Scenario:
     names_setting: str = ""  # where the default hides the reason: what the answer must say is missing
     slow: bool = False  # shown with --all only
     seconds: float = 300.0  # after which the scenario has failed
+    while_it_lives: bool = False  # asked while the worker is there: its end would make something else of it
 
 
 async def _answers(stage: Stage) -> list[str]:
@@ -284,6 +288,37 @@ async def _boot_hangs(stage: Stage) -> list[str]:
     await worker.wait_line("at import time")
     worker.terminate()
     await worker.wait_exit()
+    await stage.caller.poll(job)
+    return [job]
+
+
+async def _engine_dies(stage: Stage) -> list[str]:
+    job = await stage.submit(prompt="a novel")
+    worker = await stage.start_worker("engine_dies", settings=QUICK_BEATS)
+    await worker.wait_line("asking the engine")
+    # The recorder looks once a second which processes the worker has; so does the worker's other process ping.
+    pings = len(stage.platform.find_events("ping", endpoint=stage.endpoint))
+    await stage.seen("ping", count=pings + 4)
+    stage.download_ends("long-prompt")
+    await worker.wait_line("CUDA out of memory")
+    return [job]
+
+
+async def _interpreter_held(stage: Stage) -> list[str]:
+    job = await stage.submit(prompt="a lighthouse")
+    worker = await stage.start_worker("holds_interpreter", settings=QUICK_BEATS)
+    await worker.wait_line("calling the kernel")
+    return [job]
+
+
+async def _killed_in_prestart(stage: Stage) -> list[str]:
+    job = await stage.submit(prompt="a lighthouse")
+    worker = await stage.start_worker("prestart_long")
+    await stage.seen("claimed", job=job)
+    # The platform's answer still has to reach the worker; its other process pings once a second.
+    pings = len(stage.platform.find_events("ping", endpoint=stage.endpoint))
+    await stage.seen("ping", count=pings + 3)
+    await _kill(worker)
     await stage.caller.poll(job)
     return [job]
 
@@ -566,6 +601,36 @@ SCENARIOS: Final = (
         "unknown",
         _boot_hangs,
         says="at import time",
+        slow=True,
+    ),
+    Scenario(
+        "engine-dies",
+        "The engine, a child process of the worker, is killed; the handler waits for its answer.",
+        "backend_dead",
+        "cuda_oom",
+        _engine_dies,
+        says="collector.demo.workers.engine",
+        handler_logs=True,
+        slow=True,
+        while_it_lives=True,
+    ),
+    Scenario(
+        "interpreter-held",
+        "Native code in the handler never gives Python back: event loop and threads stand still.",
+        "worker_hung",
+        "unknown",
+        _interpreter_held,
+        says="no thread",
+        slow=True,
+        while_it_lives=True,
+    ),
+    Scenario(
+        "killed-in-prestart",
+        "The worker is killed while its prestart hook loads the model, with a request in hand.",
+        "stranded_claim",
+        "unknown",
+        _killed_in_prestart,
+        says="load_model",
         slow=True,
     ),
     Scenario(

@@ -144,14 +144,16 @@ async def play(scenario: Scenario, platform: Platform, server: str) -> Outcome:
         try:
             async with stage:
                 jobs = await asyncio.wait_for(scenario.drive(stage), scenario.seconds)
+                if scenario.while_it_lives:
+                    return await judge(scenario, jobs, server, seconds=scenario.seconds)
         except Exception as error:  # noqa: BLE001 - broad: whatever went wrong is this scenario's row, and the others go on
             return Outcome(scenario, (), f"could not be played: {type(error).__name__}: {error}")
     return await judge(scenario, jobs, server)
 
 
-async def judge(scenario: Scenario, jobs: Sequence[str], server: str) -> Outcome:
+async def judge(scenario: Scenario, jobs: Sequence[str], server: str, *, seconds: float = ANSWER_SECONDS) -> Outcome:
     """The server's answers once they are right, or as they are when the time for it is over."""
-    deadline = time.monotonic() + ANSWER_SECONDS
+    deadline = time.monotonic() + seconds
     async with httpx.AsyncClient(base_url=server, trust_env=False, timeout=ANSWER_SECONDS) as client:
         while True:
             asked = [await _ask(client, job) for job in jobs]

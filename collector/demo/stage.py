@@ -175,14 +175,16 @@ class Stage:
         await asyncio.gather(*(worker.end(at_once=at_once) for worker in self._workers))
         await self.caller.__aexit__(kind, error, trace)
 
-    async def start_worker(self, script: str, *, launcher: bool = True) -> WorkerProcess:
+    async def start_worker(
+        self, script: str, *, launcher: bool = True, settings: Mapping[str, str] | None = None
+    ) -> WorkerProcess:
         """A worker of this endpoint: under the launcher, or alone with its own `instrument()`."""
         # A task of its own, which a cancellation does not reach: a process half started would be left behind.
-        starting = asyncio.create_task(self._start_worker(script, launcher=launcher))
+        starting = asyncio.create_task(self._start_worker(script, launcher=launcher, settings=settings or {}))
         self._starting.append(starting)
         return await asyncio.shield(starting)
 
-    async def _start_worker(self, script: str, *, launcher: bool) -> WorkerProcess:
+    async def _start_worker(self, script: str, *, launcher: bool, settings: Mapping[str, str]) -> WorkerProcess:
         worker_id = f"{self.endpoint}-worker-{len(self._workers) + 1}"
         command = [sys.executable, "-u", str(WORKERS / f"{script}.py")]
         if launcher:
@@ -190,7 +192,7 @@ class Stage:
         process = await asyncio.create_subprocess_exec(
             *command,
             cwd=self._directory,
-            env=self._environment(os.environ, worker_id),
+            env={**self._environment(os.environ, worker_id), **settings},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

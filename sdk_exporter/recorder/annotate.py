@@ -165,7 +165,8 @@ class Annotator:
         if kind == "death":
             return self._death(record)
         if kind == "child":
-            return _child(record)
+            # An engine says why before it dies, and the worker may live on for long without a word.
+            return {**_child(record), **self._tail(self._worker_output())}
         if kind == "end" and record.get("n") in _TAILED:
             failed = record.get("s") == "error"
             if failed or self._settings.log_capture == "all":
