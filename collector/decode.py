@@ -6,6 +6,7 @@ Never trusts a worker: every string is redacted and clipped again. One bad span 
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,8 +15,10 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from sdk_exporter import bounds
@@ -24,16 +27,18 @@ from sdk_exporter.contract import (
     ATTRIBUTE_BYTES,
     ATTRIBUTES_PER_SPAN,
     EVENTS_PER_SPAN,
+    EXCEPTION_EVENT,
     JOB_ID_BYTES,
     LOG_OVERLAP_BYTES,
     MESSAGE_BYTES,
     STACKTRACE_BYTES,
     Key,
+    SpanName,
 )
 from sdk_exporter.redaction import redact
 
 from .errors import TooLarge
-from .rows import Attributes, AttributeValue, SpanEvent, SpanLink, SpanRow
+from .rows import Attributes, AttributeValue, SpanEvent, SpanLink, SpanRow, json_text
 
 SPANS_PER_REQUEST: Final = 50_000
 KEY_BYTES: Final = 256
@@ -71,9 +76,12 @@ _VERBATIM: Final = frozenset(
 """Ids: looked up by what the platform calls them, so kept byte for byte. An id that looks like a secret stays."""
 
 
+_EXCEPTION: Final = (Key.EXCEPTION_TYPE, Key.EXCEPTION_MESSAGE, Key.EXCEPTION_STACKTRACE)
+
+
 @dataclass(slots=True)
 class Rejections:
-    """Spans refused alone, by reason. `message` is what the sender is told."""
+    """Spans or log records refused alone, by reason. `message` is what the sender is told."""
 
     reasons: Counter[str] = field(default_factory=Counter)
 
@@ -111,6 +119,74 @@ def span_rows(message: ExportTraceServiceRequest, tenant: str, arrived_ms: int) 
                 except _Refused as refused:
                     rejections.reasons[str(refused)] += 1
     return rows, rejections
+
+
+def log_rows(message: ExportLogsServiceRequest, tenant: str, arrived_ms: int) -> tuple[list[SpanRow], Rejections]:
+    """Rows of all log records that name a request (see `SpanName.LOG_RECORD`), and why the others are not kept.
+
+    Raises TooLarge where there are more records than one request may hold.
+    """
+    total = sum(len(scope.log_records) for part in message.resource_logs for scope in part.scope_logs)
+    if total > SPANS_PER_REQUEST:
+        raise TooLarge("log records in one request", SPANS_PER_REQUEST, "log records")
+    rows, rejections = [], Rejections()
+    for part in message.resource_logs:
+        resource = _resource(part.resource.attributes)
+        for scope in part.scope_logs:
+            scope_name = clean(scope.scope.name, NAME_BYTES)
+            for record in scope.log_records:
+                try:
+                    rows.append(_log_row(record, resource, scope_name, tenant, arrived_ms))
+                except _Refused as refused:
+                    rejections.reasons[str(refused)] += 1
+    return rows, rejections
+
+
+def _log_row(record: LogRecord, resource: Attributes, scope: str, tenant: str, arrived_ms: int) -> SpanRow:
+    # First, and without reading the others: a worker can log much that belongs to no request.
+    if not any(pair.key == Key.INVOCATION_ID for pair in record.attributes):
+        raise _Refused(f"a log record without {Key.INVOCATION_ID} belongs to no request")
+    at_ns = record.time_unix_nano or record.observed_time_unix_nano
+    if not at_ns:
+        raise _Refused("time_unix_nano is missing")
+    if at_ns > LATEST_NS:
+        raise _Refused("a time is after the year 2262")
+    attributes = _attributes(_important_first(record.attributes), ATTRIBUTES_PER_SPAN)
+    exception: Attributes = {key: attributes.pop(key) for key in _EXCEPTION if key in attributes}
+    if record.event_name:
+        attributes[Key.EVENT_NAME] = clean(record.event_name, NAME_BYTES)
+    attributes[Key.RECORD_SEVERITY] = clean(record.severity_text, NAME_BYTES)
+    attributes[Key.RECORD_SEVERITY_NUMBER] = record.severity_number
+    if record.HasField("body"):
+        attributes[Key.RECORD_BODY] = _value(record.body, Key.RECORD_BODY)
+    return SpanRow(
+        tenant=tenant,
+        arrived_ms=arrived_ms,
+        start_ns=at_ns,
+        end_ns=at_ns,
+        trace_id=record.trace_id.hex() if len(record.trace_id) == 16 else "",
+        span_id=_id_of(record, resource),
+        parent_id=record.span_id.hex() if len(record.span_id) == 8 else "",
+        job_id=_text(attributes, Key.INVOCATION_ID),
+        endpoint_id=_text(resource, Key.FAAS_NAME) or _text(attributes, Key.FAAS_NAME),
+        worker_id=_text(resource, Key.SERVICE_INSTANCE_ID) or _text(attributes, Key.SERVICE_INSTANCE_ID),
+        boot_id=_text(resource, Key.BOOT_ID) or _text(attributes, Key.BOOT_ID),
+        name=SpanName.LOG_RECORD,
+        kind=0,
+        status="error" if exception else "unset",
+        status_message="",
+        attributes=attributes,
+        resource=resource,
+        events=[SpanEvent(EXCEPTION_EVENT, at_ns, exception)] if exception else [],
+        scope=scope,
+    )
+
+
+def _id_of(record: LogRecord, resource: Attributes) -> str:
+    """Log records have no id. Made from what is in it, so that one that is sent again is not shown twice."""
+    content = hashlib.blake2b(record.SerializeToString(deterministic=True), digest_size=8)
+    content.update(json_text(resource).encode("utf-8", "replace"))
+    return content.hexdigest()
 
 
 def _row(span: Span, resource: Attributes, scope: str, tenant: str, arrived_ms: int) -> SpanRow:

@@ -34,7 +34,7 @@ INLINE_BYTES: Final = 16_384
 DECODERS: Final = 2
 """Large bodies that are read at once. Read, one can take thirty times its bytes; more at once would not be faster."""
 _decoders: Final = ThreadPoolExecutor(DECODERS, thread_name_prefix="decode")
-NOT_KEPT: Final = "Stallscope keeps traces; {} are accepted and not kept. Turn their exporter off to save the traffic."
+METRICS_NOT_KEPT: Final = "Stallscope keeps no metrics. Turn their exporter off to save the traffic."
 
 
 @router.post("/v1/traces")
@@ -45,7 +45,7 @@ async def post_traces(request: Request, sender: IngestSender) -> Response:
 
 @router.post("/v1/logs")
 async def post_logs(request: Request, sender: IngestSender) -> Response:
-    """Log records are read, refused politely and not kept."""
+    """Log records in; those that name a request are stored, others refused politely."""
     return await _answered(request, sender, take_logs)
 
 
@@ -101,13 +101,17 @@ async def take_traces(delivery: Delivery) -> ExportTraceServiceResponse:
 
 
 async def take_logs(delivery: Delivery) -> ExportLogsServiceResponse:
-    """Log records: read and not kept."""
-    message = await beside(delivery.body, lambda: delivery.read(ExportLogsServiceRequest))
+    """Log records, those that name a request stored when this returns. Raises as `take_traces`."""
+    parts, tenant = delivery.parts, delivery.sender.tenant
+    rows, rejections = await beside(
+        delivery.body, lambda: decode.log_rows(delivery.read(ExportLogsServiceRequest), tenant, _now_ms())
+    )
+    await parts.writer.write(rows)
+    _tell(parts, tenant, rows, rejections)
     answer = ExportLogsServiceResponse()
-    count = sum(len(scope.log_records) for part in message.resource_logs for scope in part.scope_logs)
-    if count:
-        answer.partial_success.rejected_log_records = count
-        answer.partial_success.error_message = NOT_KEPT.format("logs")
+    if rejections.count:
+        answer.partial_success.rejected_log_records = rejections.count
+        answer.partial_success.error_message = rejections.message
     return answer
 
 
@@ -118,7 +122,7 @@ async def take_metrics(delivery: Delivery) -> ExportMetricsServiceResponse:
     count = sum(_points(message))
     if count:
         answer.partial_success.rejected_data_points = count
-        answer.partial_success.error_message = NOT_KEPT.format("metrics")
+        answer.partial_success.error_message = METRICS_NOT_KEPT
     return answer
 
 

@@ -23,11 +23,13 @@ class Metrics:
             registry=self.registry,
         )
         self.stored = Counter(
-            "stallscope_spans_stored_total", "Spans acknowledged, which is: stored.", registry=self.registry
+            "stallscope_spans_stored_total",
+            "Spans and log records acknowledged, which is: stored.",
+            registry=self.registry,
         )
         self.refused = Counter(
             "stallscope_spans_refused_total",
-            "Spans refused alone while others of their request were stored, by reason.",
+            "Spans and log records refused alone while others of their request were stored, by reason.",
             ["reason"],
             registry=self.registry,
         )

@@ -38,6 +38,8 @@ class SpanName:
     CALLER_POLL: Final = "caller.poll"
     PLATFORM_WORKER: Final = "platform.worker"
     PLATFORM_LOG: Final = "platform.log"
+    LOG_RECORD: Final = "log.record"
+    """Sent by nobody: a log record (OTLP logs) that names its request, as the collector keeps it."""
 
 
 class Key:
@@ -89,6 +91,8 @@ class Key:
     CLAIM_BATCH_SIZE: Final = "stallscope.claim.batch_size"
     HANDLER_KIND: Final = "stallscope.handler.kind"
     HANDLER_CHUNKS: Final = "stallscope.handler.chunks"
+    HANDLER_CHUNKS_LOST: Final = "stallscope.handler.chunks_lost"
+    """Chunks of a stream that the platform did not take; the worker SDK goes on with the next."""
     HANDLER_RETURNED_ERROR: Final = "stallscope.handler.returned_error"
     """True where the handler did not raise but returned a dict with `error`."""
     DELIVER_ATTEMPT: Final = "stallscope.deliver.attempt"
@@ -130,6 +134,12 @@ class Key:
     LOG_BYTES_WITHHELD: Final = "stallscope.log.bytes_withheld"
     LOG_REDACTIONS: Final = "stallscope.log.redactions"
     LOG_COMPLETE: Final = "stallscope.log.complete"
+
+    EVENT_NAME: Final = "event.name"
+    RECORD_BODY: Final = "stallscope.log_record.body"
+    RECORD_SEVERITY: Final = "stallscope.log_record.severity"
+    RECORD_SEVERITY_NUMBER: Final = "stallscope.log_record.severity_number"
+    """OTLP's scale: 1 to 24, from 9 INFO, from 13 WARN, from 17 ERROR; 0: not told."""
 
     LOSS_PREFIX: Final = "stallscope.loss."
     """`stallscope.loss.<reason>`: how many records were lost on the way, by reason."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from collector.diagnosis.records import SECOND_NS, Record, by_time, first_told, moment, records_of
 from collector.rows import SpanRow
-from sdk_exporter.contract import Key, SpanName, StopOutcome
+from sdk_exporter.contract import EXCEPTION_EVENT, Key, SpanName, StopOutcome
 
 _JOB_NAMES: Final = frozenset(
     {SpanName.JOB_CLAIMED, SpanName.JOB_GATED, SpanName.JOB_RUN, SpanName.JOB_DELIVER, SpanName.JOB_STOP}
@@ -75,6 +75,8 @@ class AttemptEvidence:
     death: Record | None
     backend_deaths: tuple[Record, ...]
     records: tuple[Record, ...]
+    logs: tuple[Record, ...] = ()
+    """What its code logged over OTLP. Not among `records`."""
 
     @property
     def start_ns(self) -> int:
@@ -94,7 +96,7 @@ class AttemptEvidence:
     @property
     def heard(self) -> datetime:
         """When this attempt or its worker was last heard of, on the collector's clock as far as that can be told."""
-        return heard_of((*self.records, *self.worker.records))
+        return heard_of((*self.records, *self.logs, *self.worker.records))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,9 @@ def evidence_of(job_id: str, spans: Sequence[SpanRow], now: datetime) -> Evidenc
     own = [r for r in records if r.job_id == job_id]
     workers = _workers(records)
     boots = _boots([r for r in records if not r.job_id], workers)
-    attempts, strays = _attempts(job_id, own, boots, workers)
+    logs = [r for r in own if r.name == SpanName.LOG_RECORD]
+    attempts, strays = _attempts(job_id, [r for r in own if r.name != SpanName.LOG_RECORD], boots, workers)
+    attempts = with_logs(attempts, logs)
     held = {(attempt.worker_id, attempt.boot_id) for attempt in attempts}
     kept = tuple(r for r in records if r.job_id in ("", job_id))
     return Evidence(
@@ -173,6 +177,36 @@ def evidence_of(job_id: str, spans: Sequence[SpanRow], now: datetime) -> Evidenc
 def _endpoint(own: Sequence[Record], attempts: Sequence[AttemptEvidence], records: Sequence[Record]) -> str | None:
     newest = [r.endpoint_id for attempt in reversed(attempts) for r in (*attempt.records, *attempt.worker.records)]
     return first_told((*newest, *(r.endpoint_id for r in own), *(r.endpoint_id for r in records))) or None
+
+
+def with_logs(attempts: Sequence[AttemptEvidence], logs: Sequence[Record]) -> tuple[AttemptEvidence, ...]:
+    """Attempts with the log records of each. An SDK of the user's own knows no boot: then time tells whose it is."""
+    if not attempts or not logs:
+        return tuple(attempts)
+    starts = [attempt.start_ns for attempt in attempts]
+    boots = {attempt.boot_id: place for place, attempt in enumerate(attempts) if attempt.boot_id}
+    by_place: dict[int, list[Record]] = {}
+    for log in logs:
+        place = max(bisect_right(starts, log.start_ns) - 1, 0)
+        if log.boot_id in boots and attempts[place].boot_id != log.boot_id:
+            place = boots[log.boot_id]
+        by_place.setdefault(place, []).append(log)
+    return tuple(
+        replace(attempt, logs=tuple(told), run=_with_exceptions(attempt.run, told))
+        if (told := by_place.get(place))
+        else attempt
+        for place, attempt in enumerate(attempts)
+    )
+
+
+def _with_exceptions(run: Record | None, logs: Sequence[Record]) -> Record | None:
+    """A failed run that told no exception of its own, with those that were logged until its end."""
+    if run is None or not run.failed or run.flag(Key.HANDLER_RETURNED_ERROR):
+        return run
+    if any(event.name == EXCEPTION_EVENT for event in run.events):
+        return run
+    logged = [event for log in logs if log.start_ns <= run.last_ns + SECOND_NS for event in log.events]
+    return replace(run, events=(*run.events, *logged))
 
 
 # --------------------------------------------------------------------------------------------------------- boots

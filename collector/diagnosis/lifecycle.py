@@ -18,6 +18,7 @@ from collector.diagnosis.lifecycle_end import (
     under_way,
     worker_hung,
 )
+from collector.diagnosis.lifecycle_logged import with_logged
 from collector.diagnosis.lifecycle_outcome import (
     delivered,
     failed_for_caller,
@@ -45,6 +46,7 @@ from collector.diagnosis.lifecycle_queue import (
 )
 from collector.diagnosis.lifecycle_start import fitness_failed, prestart_failed
 from collector.diagnosis.lifecycle_stop import stop_pending, stop_signal_lost, stop_told
+from sdk_exporter.contract import SpanName
 
 RULES: Final[tuple[Rule, ...]] = (
     stop_told,
@@ -93,15 +95,16 @@ def judge(evidence: Evidence, attempt: AttemptEvidence) -> Ruling:
     for rule in RULES:
         found = rule(case)
         if found is not None:
-            return found
+            return with_logged(found, attempt.logs)
     return under_way(case)
 
 
 def judge_unclaimed(evidence: Evidence) -> Ruling:
     """What happened to a request that nobody is known to have claimed."""
     case = Waiting(evidence)
+    logs = [record for record in evidence.records if record.job_id and record.name == SpanName.LOG_RECORD]
     for rule in WAITING_RULES:
         found = rule(case)
         if found is not None:
-            return found
-    return nothing_decides(case)
+            return with_logged(found, logs)
+    return with_logged(nothing_decides(case), logs)

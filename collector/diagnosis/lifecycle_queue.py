@@ -32,7 +32,7 @@ from collector.diagnosis.lifecycle_case import (
 from collector.diagnosis.lifecycle_start import failed_check, failed_start, fitness_ruling, start_ruling
 from collector.diagnosis.lifecycle_words import between, clock, duration, name
 from collector.diagnosis.records import Record, moment
-from sdk_exporter.contract import Key
+from sdk_exporter.contract import Key, SpanName
 
 BOOT_SLOW_SECONDS: Final = 120.0
 BOOT_HUNG_SECONDS: Final = 600.0
@@ -391,9 +391,13 @@ def nothing_decides(case: Waiting) -> Ruling:
     reading = read(failed, phase="handler") if failed else NOT_READ
     if reading.cause.code == "handler_exception":  # an error inside a request that may well have gone on
         reading = replace(reading, cause=NOT_READ.cause)
+    logged = failed is not None and failed.name == SpanName.LOG_RECORD
     where = f" A span {name(failed.name)} of it ended in an error." if failed else ""
+    what = f"the span {name(failed.name)} ended in an error" if failed else ""
+    if logged:
+        where, what = " It logged an exception.", "an exception was logged"
     sentence = f"What became of this request is not known: no worker and no caller told of it.{where}"
-    items = [event(failed, f"the span {name(failed.name)} ended in an error")] if failed else []
+    items = [event(failed, what)] if failed else []
     items.append(absence(looked, newest))
     return ruling(
         "unknown", sentence, reading, tuple(items), state="unknown",

@@ -97,14 +97,15 @@ WHERE place = 1 OR (bytes <= {{bytes:UInt64}} AND place <= {{most:UInt32}})
 
 _OWN = _bounded_text(
     f"""
-    SELECT {SPAN_COLUMNS}, has({{first:Array(String)}}, name) AS told_first
+    SELECT {SPAN_COLUMNS}, has({{first:Array(String)}}, name) AS told_first,
+           name = '{SpanName.LOG_RECORD}' AND status != 'error' AS mere_log
     FROM spans
     WHERE tenant = {{tenant:String}} AND job_id IN {{job_ids:Array(String)}}
     ORDER BY arrived_ms DESC
     LIMIT 1 BY job_id, span_id
     """,  # noqa: S608
     "job_id",
-    "told_first DESC, start_ns, span_id",
+    "told_first DESC, mere_log, start_ns, span_id",
 )
 
 _OF_BOOTS = _bounded_text(

@@ -288,13 +288,13 @@ async def test_more_bodies_at_once_than_memory_allows_are_turned_away_for_later(
         assert "stallscope_in_flight_bytes 0.0" in (await client.get("/metrics")).text
 
 
-async def test_logs_and_metrics_are_read_and_politely_refused(one_server: httpx.AsyncClient) -> None:
+async def test_logs_of_no_request_and_metrics_are_politely_refused(one_server: httpx.AsyncClient) -> None:
     logs = ExportLogsServiceRequest()
     logs.resource_logs.add().scope_logs.add().log_records.add().body.string_value = "hello"
     answer = await one_server.post("/v1/logs", content=logs.SerializeToString(), headers=PROTOBUF)
     refused = ExportLogsServiceResponse.FromString(answer.content).partial_success
     assert (answer.status_code, refused.rejected_log_records) == (200, 1)
-    assert "not kept" in refused.error_message
+    assert "belongs to no request" in refused.error_message
     metrics = ExportMetricsServiceRequest()
     metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="m")
     metric.gauge.data_points.add(as_int=1)
