@@ -49,6 +49,8 @@ worker. A grandchild may hold another file under the same number, hence the iden
 PAGE_BYTES: Final = 4096
 DEFAULT_CAP_BYTES: Final = 64 << 20
 """Unacknowledged bytes of events after which the worker drops and counts."""
+OUTPUT_SHARE: Final = 4
+"""One part in so many of the cap is where output ends: a chatty worker must not take the room of its own evidence."""
 RECORD_BYTES: Final = 256 * 1024
 """Largest payload of one record; a longer one is dropped and counted (`too_large`)."""
 
@@ -160,7 +162,8 @@ class Writer:
                 return self._drop()
             # The file's own size, not a count of ours: forked children write to it as well.
             waiting = status.st_size - self._page.get(Page.ACKNOWLEDGED)
-            if len(frame) > RECORD_BYTES + FRAME.size or waiting > self._cap_bytes:
+            cap_bytes = self._cap_bytes // OUTPUT_SHARE if record.get("k") == "out" else self._cap_bytes
+            if len(frame) > RECORD_BYTES + FRAME.size or waiting > cap_bytes:
                 return self._drop()
             if os.write(self._descriptor, frame) != len(frame):
                 return self._drop()

@@ -29,6 +29,8 @@ class Tee:
         self._withheld_bytes: dict[str | None, int] = {}
         self._writes = self._writes_at_tick = 0
         self.original: Callable[[str], Any] | None = None
+        self.shadow: Callable[[str], Any] | None = None
+        self.was_shadowed = False
 
     def wrap(self, write: Callable[[str], Any]) -> Callable[[str], Any]:
         """`write`, told about afterwards. Its answer and its exceptions pass untouched."""
@@ -105,8 +107,10 @@ def install(*, handler_logs: bool) -> None:
         if stream is None or write is None:
             continue
         tee = Tee(name, handler_logs=handler_logs)
+        tee.was_shadowed = "write" in getattr(stream, "__dict__", {})
+        tee.shadow = tee.wrap(write)
         try:
-            stream.write = tee.wrap(write)
+            stream.write = tee.shadow
         except (AttributeError, TypeError):
             continue
         _tees.append((stream, tee))
@@ -121,11 +125,16 @@ def tick() -> None:
 
 @never_raise
 def uninstall() -> None:
-    """Give `write` back."""
+    """Give `write` back, as it was; where somebody has wrapped it after us, theirs stays."""
     while _tees:
         stream, tee = _tees.pop()
         tee.settle()
-        stream.__dict__.pop("write", None)
+        if stream.__dict__.get("write") is not tee.shadow:
+            continue
+        if tee.was_shadowed:
+            stream.write = tee.original
+        else:
+            del stream.write
 
 
 @never_raise

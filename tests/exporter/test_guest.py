@@ -199,3 +199,25 @@ def test_a_worker_that_executes_itself_anew_leaves_no_recorder_behind(tmp_path: 
         """
     done = run_alone(code, tmp_path)
     assert (done.returncode, done.stdout) == (0, "alone\n"), done.stderr
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_stream_that_somebody_else_has_wrapped_too_stays_wrapped(tmp_path: Path, when: str) -> None:
+    wrap = "sys.stdout.write = wrap(sys.stdout.write)"
+    code = {
+        "before": f"import sdk_exporter.attach as a; a.stop(); {wrap}\na.instrument()\na.stop()",
+        "after": f"{wrap}\nimport sdk_exporter.attach as a; a.stop()",
+    }[when]
+    done = run_alone(
+        "import sys\nseen = []\n"
+        "def wrap(write):\n"
+        "    def wrapped(text):\n"
+        "        seen.append(text)\n"
+        "        return write(text)\n"
+        "    return wrapped\n"
+        f"{code}\n"
+        "sys.stdout.write('still\\n')\n"
+        "assert seen == ['still\\n']\n",
+        tmp_path,
+    )
+    assert (done.returncode, done.stdout) == (0, "still\n"), done.stderr

@@ -82,6 +82,20 @@ def test_full_file_drops_and_counts(tmp_path: Path) -> None:
     os.close(page_file)
 
 
+def test_output_leaves_room_for_the_evidence(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path / "events", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    page_file = os.memfd_create("page")
+    os.ftruncate(page_file, spool.PAGE_BYTES)
+    writer = spool.Writer(descriptor, spool.Page(page_file), cap_bytes=10_000)
+    while writer.write({"k": "out", "b": "x" * 100}):
+        pass
+    assert os.fstat(descriptor).st_size < 3_000
+    assert writer.write({"k": "start", "n": "job.run"})
+    assert not writer.write({"k": "out", "b": "y"})
+    os.close(descriptor)
+    os.close(page_file)
+
+
 def test_no_launcher_no_writer() -> None:
     assert spool.from_environment({}) is None
     assert spool.from_environment({spool.ENVIRONMENT_KEY: "nonsense"}) is None
