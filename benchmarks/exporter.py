@@ -64,6 +64,12 @@ class Collector:
             def log_message(self, *_: object) -> None:
                 pass
 
+            def handle(self) -> None:
+                try:
+                    super().handle()
+                except ConnectionError:
+                    pass  # a client that left without a word, as some do at their exit
+
         self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -276,7 +282,7 @@ def main() -> int:
         "start": lambda: show_start(runs),
         "span": lambda: show_span(5_000, runs),
         "line": lambda: show_line(5_000, runs),
-        "latency": lambda: show_latency(500, runs),
+        "latency": lambda: show_latency(200 if given.quick else 500, runs),
         "rate": lambda: show_rate(500 if given.quick else 1_500),
         "outage": lambda: show_outage(2_000 if given.quick else 5_000, 1 if given.quick else 3),
     }

@@ -61,6 +61,7 @@ def test_engine_that_is_killed_while_the_worker_lives_is_told(launch: Launch, si
     assert death.attributes["process.pid"] == child
     assert death.attributes["stallscope.death.signal"] == "SIGKILL"
     assert death.attributes["process.command"].endswith("engine")
+    assert death.attributes["stallscope.log.tail"] == f"{child}\n"
     assert "process.exit.code" not in death.attributes
     assert death.parent_id == sink.only("worker.boot").span_id
     assert process.returncode == 0
