@@ -153,6 +153,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             [*before, sys.executable, "-m", "sdk_exporter", "--flush", "60", "--", sys.executable, path, *arguments],
             env=clean_environment(OTEL_EXPORTER_OTLP_ENDPOINT=collector, RUNPOD_POD_ID=arguments[0], **env),
             cwd=tmp_path,
+            bufsize=0,  # `communicate` does not see what a buffered reader has taken already
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
