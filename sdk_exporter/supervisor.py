@@ -117,10 +117,11 @@ def has_hooks() -> bool:
     return bool(_hooks)
 
 
-def take_registered() -> list[Hook]:
-    """The hooks so far, to be handed to an SDK that runs them itself."""
-    taken = list(_hooks)
+def take_registered() -> tuple[list[Hook], list[float]]:
+    """The hooks so far and their bounds, to be handed to an SDK that runs them itself."""
+    taken = list(_hooks), list(_timeouts)
     _hooks.clear()
+    _timeouts.clear()
     return taken
 
 
@@ -343,10 +344,21 @@ class Supervisor:
 
 
 def _timeout(phase: Phase, hook: Hook) -> Exception:
-    bound = f"{phase.timeout_seconds:g} s"
-    if phase.kind is PrestartKind.INITIALIZER:
-        return InitializerTimeout(f"initializer '{hook.name}' exceeded init_timeout of {bound}")
-    return PrestartTimeout(f"prestart exceeded its timeout of {bound} while hook '{hook.name}' was running")
+    return timeout_of(phase.kind, phase.timeout_seconds or 0.0, hook.name)
+
+
+def timeout_of(kind: PrestartKind, timeout_seconds: float, hook_name: str) -> Exception:
+    """The bound's expiry, in words that name the hook running then."""
+    if kind is PrestartKind.INITIALIZER:
+        return InitializerTimeout(f"initializer '{hook_name}' exceeded init_timeout of {timeout_seconds:g} s")
+    return PrestartTimeout(
+        f"prestart exceeded its timeout of {timeout_seconds:g} s while hook '{hook_name}' was running"
+    )
+
+
+def told_error(error: BaseException) -> dict[str, str]:
+    """Type, message and stack trace as they are told, our own errors by their bare name."""
+    return {**events.told_exception(error), "type": type_name(error)}
 
 
 def _failure(kind: PrestartKind, error: BaseException, hook: str) -> Failure:

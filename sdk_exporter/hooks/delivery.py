@@ -15,8 +15,8 @@ from sdk_exporter.contract import Key, SpanName
 from sdk_exporter.events import Attempt, Span
 from sdk_exporter.guard import never_raise
 
-current: ContextVar[Delivery | None] = ContextVar("stallscope_delivery", default=None)
-"""What the HTTP trace's requests belong to. Streamed chunks have none."""
+current: ContextVar[Delivery | Chunk | None] = ContextVar("stallscope_delivery", default=None)
+"""What the HTTP trace's requests belong to."""
 
 
 class Delivery:
@@ -91,6 +91,28 @@ class Delivery:
         if self._tries == 0 and not isinstance(error, asyncio.CancelledError):
             span = events.begin(SpanName.JOB_DELIVER, {Key.DELIVER_ATTEMPT: 1}, attempt=self._attempt)
             span.end(error=error or _why_unserialisable(job_data), attributes={Key.DELIVER_LAST: True})
+
+
+class Chunk:
+    """All tries of one chunk of a stream. No span of its own: there may be thousands, and none decides the request."""
+
+    __slots__ = ("is_delivered",)
+
+    def __init__(self) -> None:
+        self.is_delivered = False
+
+    def try_begins(self) -> None:
+        self.is_delivered = False
+        events.progress()
+
+    def sent(self, size_bytes: int) -> None:
+        pass
+
+    def answered(self, status: int) -> None:
+        self.is_delivered = status < 400
+
+    def failed(self, error: BaseException) -> None:
+        self.is_delivered = False
 
 
 def _why_unserialisable(job_data: Any) -> Exception:

@@ -21,8 +21,8 @@ from sdk_exporter.hooks import stops
 RETURNED_ERROR = "handler_returned_error"
 
 
-def watched(handler: Callable[[Any], Any], attempt: Attempt) -> Callable[[Any], Any]:
-    """A stand-in for `handler` in this attempt, of the same kind to the SDK's eye: generator, async generator, or not.
+def streamed(handler: Callable[[Any], Any], attempt: Attempt) -> Callable[[Any], Any]:
+    """A stand-in for `handler` in this attempt where the SDK streams it, of the same kind to the SDK's eye.
 
     A new function per run, with the attempt in its closure: the user's own object is never touched.
     """
@@ -64,6 +64,11 @@ def watched(handler: Callable[[Any], Any], attempt: Attempt) -> Callable[[Any], 
             _returned(attempt, run, None)
 
         return iterate
+    return called(handler, attempt)
+
+
+def called(handler: Callable[[Any], Any], attempt: Attempt) -> Callable[[Any], Any]:
+    """The same where the SDK calls it and awaits what can be awaited; a generator is then a result like another."""
 
     def call(job: Any) -> Any:
         run = _begin(attempt, HandlerKind.ASYNC if _is_async(handler) else HandlerKind.SYNC)

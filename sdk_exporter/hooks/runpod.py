@@ -22,11 +22,12 @@ from sdk_exporter.events import Attempt, Span
 from sdk_exporter.guard import never_raise
 from sdk_exporter.hooks import adoption, checks, delivery, handler, http, stops
 from sdk_exporter.hooks.channels import Channel, Poll, violation_of_stop, violation_of_take
-from sdk_exporter.hooks.delivery import Delivery
+from sdk_exporter.hooks.delivery import Chunk, Delivery
 from sdk_exporter.settings import warn_once
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
+StandIn = Callable[[Callable[[Any], Any], Attempt], Callable[[Any], Any]]
 
 job_take = Channel(SpanName.JOB_TAKE)
 stop_channel = Channel(SpanName.STOP_CHANNEL)
@@ -58,6 +59,9 @@ def install() -> None:
     _installed.append("runpod")
     for module, name, wrapper in HOOKS:
         _patch(module, name, wrapper)
+    if adoption.runs_hooks() or adoption.runs_initializer():
+        for module, name, wrapper in adoption.HOOKS:
+            _patch(module, name, wrapper)
     checks.watch_registered()
     adoption.adopt_prestart()
     importing.when_imported(f"{_MODULES}.rp_fastapi", _patch_api)
@@ -88,7 +92,13 @@ def _tell_sdk() -> None:
 def around_main(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
     """worker.main: looked up when `start()` calls it, so it is ours even where the user holds `start` by name."""
     _started(args, kwargs)
-    return wrapped(*args, **kwargs)
+    adopted = _adopted(args)
+    return wrapped(*(args if adopted is None else (adopted, *args[1:])), **kwargs)
+
+
+@never_raise
+def _adopted(args: Arguments) -> dict[str, Any] | None:
+    return adoption.adopted_config(args[0]) if args and isinstance(args[0], dict) else None
 
 
 @never_raise
@@ -225,6 +235,7 @@ async def around_handle_job(wrapped: Callable[..., Any], _instance: Any, args: A
         return await wrapped(*args, **kwargs)
     token = events.current.set(attempt)
     try:
+        adoption.passed(attempt.job_id, is_open=True)
         await _pass_gate(attempt)
         answer = await wrapped(*args, **kwargs)
     except BaseException as error:
@@ -280,25 +291,25 @@ def _job_ended(attempt: Attempt, error: BaseException | None) -> None:
 
 async def around_run_job(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
     """rp_job.run_job(handler, job), in every module that calls it: the only place where the handler is called."""
-    watched, given = _with_watched_handler(args, kwargs) or (args, kwargs)
+    watched, given = _with_stand_in(handler.called, args, kwargs) or (args, kwargs)
     return await wrapped(*watched, **given)
 
 
 def around_run_generator(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
     """rp_job.run_job_generator(handler, job): the same for handlers that stream."""
-    watched, given = _with_watched_handler(args, kwargs) or (args, kwargs)
+    watched, given = _with_stand_in(handler.streamed, args, kwargs) or (args, kwargs)
     return wrapped(*watched, **given)
 
 
 @never_raise
-def _with_watched_handler(args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords]:
+def _with_stand_in(make: StandIn, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords]:
     """The call with a stand-in for the handler. The user's config stays as it is."""
-    called, job = _bound(args, kwargs)
+    users, job = _bound(args, kwargs)
     job_id = events.job_id_text(job["id"])
     attempt = events.current.get()
     if attempt is None or attempt.job_id != job_id:
         attempt = ledger.attempt_of(job_id)
-    return (handler.watched(called, attempt), job), {}
+    return (make(users, attempt), job), {}
 
 
 def _bound(args: Arguments, kwargs: Keywords) -> tuple[Callable[[Any], Any], Any]:
@@ -334,6 +345,25 @@ def _delivery_of(args: Arguments, kwargs: Keywords) -> Delivery:
         attempt = ledger.in_hand.get(job_id) or Attempt(job_id)
     result = attempt.delivery = Delivery(attempt)
     return result
+
+
+async def around_stream_result(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
+    """rp_job.stream_result: a chunk that the platform does not take is skipped, and the SDK goes on with the next."""
+    chunk = Chunk()
+    token = delivery.current.set(chunk)
+    try:
+        return await wrapped(*args, **kwargs)
+    finally:
+        delivery.current.reset(token)
+        _count_lost(chunk)
+
+
+@never_raise
+def _count_lost(chunk: Chunk) -> None:
+    attempt = events.current.get()
+    run = attempt.run if attempt is not None else None
+    if run is not None and not chunk.is_delivered:
+        run.attributes[Key.HANDLER_CHUNKS_LOST] = run.attributes.get(Key.HANDLER_CHUNKS_LOST, 0) + 1
 
 
 # --------------------------------------------------------------------------------------------------------- stopping
@@ -413,14 +443,9 @@ def _interrupt_prestart() -> None:
 # --------------------------------------------------------------------------------------------------------- prestart
 
 
-def _sdk_runs_initializer() -> bool:
-    scale = importlib.import_module("runpod.serverless.modules.rp_scale")
-    return hasattr(scale.JobScaler, "_run_init")
-
-
 def _phases() -> list[supervisor.Phase]:
     config = worker.config
-    initializer = None if _sdk_runs_initializer() else config.get("initializer")
+    initializer = None if adoption.runs_initializer() else config.get("initializer")
     return supervisor.phases(initializer, config.get("init_timeout"), config.get("prestart_timeout"))
 
 
@@ -531,6 +556,8 @@ HOOKS: Final[tuple[tuple[str, str, Callable[..., Any]], ...]] = (
     (f"{_MODULES}.rp_local", "run_job", around_run_job),
     (f"{_MODULES}.rp_job", "run_job_generator", around_run_generator),
     (f"{_MODULES}.rp_job", "send_result", around_send_result),
+    (f"{_MODULES}.rp_scale", "send_result", around_send_result),
+    (f"{_MODULES}.rp_job", "stream_result", around_stream_result),
     (f"{_MODULES}.rp_scale", "get_stop_signals", around_get_stops),
     (f"{_MODULES}.rp_scale", "JobScaler.stop_job", around_stop_job),
     (f"{_MODULES}.rp_scale", "JobScaler.handle_shutdown", around_shutdown),

@@ -20,6 +20,8 @@ _TOOL_SECONDS: Final = 1.0
 _UNKNOWN_SECONDS: Final = 10.0
 """One whose status nobody knows is told only when it lived longer: an engine does, a tool does not."""
 _MOST: Final = 256
+_FORKS_HELPER: Final = "multiprocessing.resource_tracker"
+"""Part of Python, not of the user's program."""
 ASKED_TO_END: Final = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
 
 
@@ -36,6 +38,8 @@ class Children:
         self._next = 0.0
         self._ooms: int | None = None
         self._unclaimed_ooms = 0
+        self._backend_seen: float | None = None
+        self._is_backend_lost = False
 
     def look(self, worker: int) -> list[dict[str, Any]]:
         """`child` records of those that ended since the last look."""
@@ -53,7 +57,24 @@ class Children:
         for child in ended:
             child.watched.close()
             del self._known[child.watched.pid]
+        self._see_backend(worker, now, is_lost=bool(records or self._doubtful))
         return self._with_ooms(records, worker)
+
+    def backend_age(self) -> float | None:
+        """Seconds since a program that the worker started was last seen alive. None while there was none to lose: those
+        that ended well are forgotten, and forks of the worker itself (the SDK's pings) do not count."""
+        return None if self._backend_seen is None else time.monotonic() - self._backend_seen
+
+    def _see_backend(self, worker: int, now: float, *, is_lost: bool) -> None:
+        own = command_of(worker)
+        alive = (child for child in self._known.values() if now - child.watched.seen_at >= _TOOL_SECONDS)
+        commands = {self.command(child.watched.pid) for child in alive}
+        if any(command != own and _FORKS_HELPER not in (command or _FORKS_HELPER) for command in commands):
+            self._backend_seen, self._is_backend_lost = now, False
+        elif is_lost:
+            self._is_backend_lost = True
+        elif not self._is_backend_lost:
+            self._backend_seen = None
 
     def command(self, pid: object) -> str | None:
         """What a child was started as, if we met it."""

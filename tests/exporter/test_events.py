@@ -60,6 +60,14 @@ def test_an_exception_is_told_without_secrets_and_within_its_bounds(written: Rea
     assert first["a"] == {Key.ERROR_TYPE: "ValueError"}
 
 
+def test_a_secret_at_the_cut_of_a_long_value_is_not_left_in_part(written: Read) -> None:
+    secret = "hf_" + "Ab3" * 12
+    for size in range(16_384 - 60, 16_384, 7):
+        events.point(SpanName.JOB_RUN, {Key.PRESTART_HOOK: "x " * (size // 2) + secret + " tail" * 2000})
+    assert "hf_A" not in str(written())
+    assert all(len(record["a"][Key.PRESTART_HOOK].encode()) <= 16_384 for record in written())
+
+
 def test_a_span_ends_once_and_hangs_from_the_first_of_its_attempt(written: Read) -> None:
     attempt = ledger.claim("job-1")
     events.point(SpanName.JOB_CLAIMED, attempt=attempt)

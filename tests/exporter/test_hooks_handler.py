@@ -253,10 +253,16 @@ async def generator(platform: Platform, directory: Path, define: str) -> None:
         assert story(worker, job_id=whole) == CLAIMED + ran + delivered(result_bytes(platform, whole))
         assert len(platform.find_events("job-stream", job=whole)) == 3
 
+        platform.arm("job-stream", Fault(status=400))  # the SDK skips the chunk and goes on
         broken = await worker.finish(raise_at=2)
         await released(worker, 2)
         (run,) = [r for r in spans(worker, "job.run") if r["j"] == broken]
-        about = {"stallscope.handler.kind": "generator", "stallscope.handler.chunks": 2, "error.type": "RuntimeError"}
+        about = {
+            "stallscope.handler.kind": "generator",
+            "stallscope.handler.chunks": 2,
+            "stallscope.handler.chunks_lost": 1,
+            "error.type": "RuntimeError",
+        }
         assert (run["s"], run["a"]) == ("error", about)
         assert run["x"]["message"] == "out of words"
         error = platform.jobs[broken].error
@@ -304,27 +310,52 @@ async def test_jobs_at_once_are_told_apart(platform: Platform, tmp_path: Path) -
         assert delivers == {job_id: runs[job_id]["tr"] for job_id in ids}
 
 
-async def wire(platform: Platform, directory: Path, *, instrumented: bool) -> list[tuple[Any, ...]]:
-    """All that the platform sees of a worker, request by request, without times, ids and the number of idle polls."""
+WORK = ("claimed", "job-done", "job-stream", "stop-sent", "late-result", "stop-pod")
+POLLS = ("job-take", "job-take-batch", "job-stop")
+
+
+async def wire(platform: Platform, directory: Path, *, instrumented: bool) -> dict[str, list[tuple[Any, ...]]]:
+    """All that the platform sees of a worker: its work request by request with whole bodies, and of each kind of poll
+    the questions asked (how often, with nothing to do, is a matter of time)."""
     async with observed_worker(platform, directory, SYNC, instrumented=instrumented) as worker:
         ids = [await worker.finish(do=do) for do in ("something", "raise", "return an error")]
+        await platform.wait_event("ping", worker=worker.name)
         assert await worker.terminate() == 0
-        seen = []
+        seen: dict[str, list[tuple[Any, ...]]] = {"work": []}
         for event in platform.events:
-            if event.endpoint == worker.endpoint and event.kind not in ("job-take", "job-stop", "ping"):
-                detail = json.dumps(dict(event.detail), sort_keys=True).replace(str(worker.directory), "DIR")
-                for number, job_id in enumerate(ids):
-                    detail = detail.replace(job_id, f"job {number}")
-                seen.append((event.kind, detail.replace(worker.name, "WORKER"), event.job in ids))
+            if event.endpoint != worker.endpoint:
+                continue
+            detail = json.dumps(dict(event.detail), sort_keys=True).replace(str(worker.directory), "DIR")
+            for number, job_id in enumerate(ids):
+                detail = detail.replace(job_id, f"job {number}")
+            told = (event.kind, detail.replace(worker.name, "WORKER"), event.job in ids)
+            if event.kind in WORK:
+                seen["work"].append(told)
+            elif event.kind in POLLS and told not in seen.setdefault(event.kind, []):
+                seen[event.kind].append(told)
+            elif event.kind == "ping":
+                seen["ping"] = [tuple(sorted(set(event.detail["query"]) - {"job_id"}))]
         return seen
 
 
-async def test_the_platform_sees_the_same_with_and_without_us(platform: Platform, tmp_path: Path) -> None:
+async def test_the_platform_sees_the_same_with_and_without_us(platform: Platform, tmp_path: Path) -> None:  # A7
     without, with_us = await asyncio.gather(
         wire(platform, tmp_path, instrumented=False), wire(platform, tmp_path, instrumented=True)
     )
-    assert len(without) > 6
+    assert [kind for kind, _, _ in without["work"]] == ["claimed", "job-done"] * 3
+    assert {"job-take", "job-stop", "ping"} <= set(without)
     assert with_us == without
+
+
+async def test_a_generator_in_a_local_run_is_what_it_is_without_us(platform: Platform, tmp_path: Path) -> None:
+    """The SDK calls it there and prints what it got."""
+    arguments = ["--test_input", json.dumps({"input": {"raise_at": -1}})]
+    code = f"import sys\nsys.argv += {arguments}\n{GENERATOR.format(define='def')}"
+    local = {"RUNPOD_WEBHOOK_GET_JOB": ""}
+    async with observed_worker(platform, tmp_path, code, environ=local) as worker:
+        await worker.exit_code()
+        assert "<generator object handler at " in worker.output()
+        assert [(r["s"], r["a"]["stallscope.handler.kind"]) for r in spans(worker, "job.run")] == [("ok", "sync")]
 
 
 STREAMING = """

@@ -342,26 +342,3 @@ async def test_the_api_server_does_prestart_first_and_several_of_them_are_refuse
         async with observed_worker(platform, tmp_path, f"import sys\nsys.argv += {arguments}\n{source}") as worker:
             assert await worker.exit_code() == 1
             assert reason in worker.output()
-
-
-async def test_hooks_are_handed_to_an_sdk_that_has_its_own(platform: Platform, tmp_path: Path) -> None:
-    """No released SDK has them yet; this is the interface that they are to have."""
-    source = """
-import runpod
-taken = []
-runpod.serverless.register_prestart_hook = lambda hook: taken.append(hook) or hook
-import sdk_exporter
-sdk_exporter.instrument()
-
-@sdk_exporter.prestart
-def load_model():
-    return "loaded"
-
-assert [hook.__name__ for hook in taken] == ["load_model"]
-assert taken[0]() == "loaded"
-"""
-    async with observed_worker(platform, tmp_path, source, instrumented=False) as worker:
-        assert await worker.exit_code() == 0, worker.output()
-        (hook,) = spans(worker, "prestart.hook")
-        about = {"stallscope.prestart.hook": "load_model", "stallscope.prestart.kind": "hook"}
-        assert (hook["s"], hook["a"]) == ("ok", about)
