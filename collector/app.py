@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -25,6 +26,7 @@ from .auth import Tokens
 from .clickhouse import Database
 from .errors import BadInput, NotFound, StallscopeError
 from .metrics import Metrics
+from .rates import Rates
 from .settings import Settings
 from .writer import SpanWriter
 
@@ -80,6 +82,7 @@ class Parts:
     metrics: Metrics
     writer: SpanWriter
     in_flight: otlp.InFlight
+    rates: Rates
     store: StoreState
     on_stored: OnStored | None
     error_page: ErrorPage | None
@@ -93,6 +96,7 @@ def create_app(
     tasks: Sequence[BackgroundTask] = (),
     edges: Sequence[Edge] = (),
     error_page: ErrorPage | None = None,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> FastAPI:
     """The application with these routes. It comes up without a store too, and then keeps trying to reach it.
 
@@ -106,6 +110,7 @@ def create_app(
         metrics=metrics,
         writer=SpanWriter(db, metrics),
         in_flight=otlp.InFlight(settings.in_flight_bytes, metrics),
+        rates=Rates(settings.ingest_rate, monotonic),
         store=StoreState(),
         on_stored=on_stored,
         error_page=error_page,

@@ -57,6 +57,7 @@ async def post_metrics(request: Request, sender: IngestSender) -> Response:
 
 async def _answered(request: Request, sender: Sender, take: Take) -> Response:
     parts = parts_of(request)
+    parts.rates.admit(sender.token)
     with parts.in_flight.share() as share:
         body = await otlp.read_body(request, parts.settings.body_bytes, share)
         answer = await take(Delivery(parts, sender, body, share))
@@ -92,7 +93,7 @@ async def take_traces(delivery: Delivery) -> ExportTraceServiceResponse:
         delivery.body, lambda: decode.span_rows(delivery.read(ExportTraceServiceRequest), tenant, _now_ms())
     )
     await parts.writer.write(rows)
-    _tell(parts, tenant, rows, rejections)
+    _tell(parts, delivery.sender, rows, rejections)
     answer = ExportTraceServiceResponse()
     if rejections.count:
         answer.partial_success.rejected_spans = rejections.count
@@ -107,7 +108,7 @@ async def take_logs(delivery: Delivery) -> ExportLogsServiceResponse:
         delivery.body, lambda: decode.log_rows(delivery.read(ExportLogsServiceRequest), tenant, _now_ms())
     )
     await parts.writer.write(rows)
-    _tell(parts, tenant, rows, rejections)
+    _tell(parts, delivery.sender, rows, rejections)
     answer = ExportLogsServiceResponse()
     if rejections.count:
         answer.partial_success.rejected_log_records = rejections.count
@@ -120,6 +121,7 @@ async def take_metrics(delivery: Delivery) -> ExportMetricsServiceResponse:
     message = await beside(delivery.body, lambda: delivery.read(ExportMetricsServiceRequest))
     answer = ExportMetricsServiceResponse()
     count = sum(_points(message))
+    delivery.parts.rates.charge(delivery.sender.token, count)
     if count:
         answer.partial_success.rejected_data_points = count
         answer.partial_success.error_message = METRICS_NOT_KEPT
@@ -136,13 +138,14 @@ def _points(message: ExportMetricsServiceRequest) -> list[int]:
     ]
 
 
-def _tell(parts: Parts, tenant: str, rows: list[SpanRow], rejections: decode.Rejections) -> None:
+def _tell(parts: Parts, sender: Sender, rows: list[SpanRow], rejections: decode.Rejections) -> None:
     """Count, and say which requests and workers there is news of."""
+    parts.rates.charge(sender.token, len(rows) + rejections.count)
     parts.metrics.stored.inc(len(rows))
     for reason, count in rejections.reasons.items():
         parts.metrics.refused.labels(reason).inc(count)
     if rows and parts.on_stored is not None:
-        parts.on_stored(tenant, decode.job_ids(rows), decode.worker_boots(rows))
+        parts.on_stored(sender.tenant, decode.job_ids(rows), decode.worker_boots(rows))
 
 
 async def beside(body: otlp.Body, work: Callable[[], Result]) -> Result:

@@ -119,6 +119,7 @@ class _Method:
 
     async def _answer(self, messages: Messages, context: Context) -> Message:
         sender = _sender(self.parts, context)
+        self.parts.rates.admit(sender.token)
         with self.parts.in_flight.share() as share:
             body = await self._read(messages, share)
             return await self.take(ingest.Delivery(self.parts, sender, body, share))

@@ -70,6 +70,9 @@ class Settings(BaseModel):
     in_flight_bytes: int = Field(
         256 << 20, ge=1 << 20, description="Bytes of request bodies in memory at once; above it the answer is 503."
     )
+    ingest_rate: float = Field(
+        0, ge=0, description="Records (spans and others) a second of one ingest token, above it 429. 0: no limit."
+    )
     query_seconds: float = Field(10.0, gt=0, description="Longest time of a query for a page or the API.")
     insert_seconds: float = Field(30.0, gt=0, description="Longest time of an insert, after which the answer is 503.")
     digest_seconds: float = Field(
