@@ -30,7 +30,7 @@ def side(one_side: InvokeSide, monkeypatch: pytest.MonkeyPatch) -> InvokeSide:
 
 @pytest.fixture
 def clock() -> JumpingTime:
-    return JumpingTime()
+    return JumpingTime(steady=True)
 
 
 @pytest.fixture

@@ -101,17 +101,22 @@ def invoke_side() -> Iterator[InvokeSide]:
 
 
 class JumpingTime:
-    """Real time, and pauses that take none: the clock jumps over them. `chance` of one half means no jitter."""
+    """A clock that jumps over pauses; `chance` is one half, so there is no jitter.
 
-    def __init__(self, chance: float = 0.5) -> None:
+    It also goes on with real time, for tests of calls that hang; `steady` stands still between pauses, for tests that
+    count.
+    """
+
+    def __init__(self, *, steady: bool = False) -> None:
+        self._steady = steady
         self.pauses: list[float] = []
         self._jumped = 0.0
         self._plans: list[tuple[float, Callable[[], None]]] = []
         self._began = time.monotonic()
-        self.timing = Timing(self.monotonic, self.sleep, lambda: chance)
+        self.timing = Timing(self.monotonic, self.sleep, lambda: 0.5)
 
     def monotonic(self) -> float:
-        return time.monotonic() + self._jumped
+        return (self._began if self._steady else time.monotonic()) + self._jumped
 
     @property
     def passed(self) -> float:

@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from invoke_side import ENDPOINT, InvokeSide, JumpingTime, stallscope
+from invoke_side import ENDPOINT, Heard, InvokeSide, JumpingTime, stallscope
 
 from collector.caller import Endpoint
+from collector.caller import timing as times
 from collector.caller.inputs import BODY_BYTES, input_bytes, run_body
 from collector.demo.platform import Fault
 
@@ -179,8 +180,6 @@ def test_a_spent_wait_shows_the_last_payload_and_the_command_to_go_on_with(
 def test_a_spent_wait_is_not_to_be_repeated_and_a_single_call_is(  # A78
     side: InvokeSide, clock: JumpingTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collector.caller import timing as times
-
     spent = stallscope(*RUN, "--wait", "1s", "--json", clock=clock).error
     assert (spent["code"], spent["retryable"]) == ("timeout", False)
     monkeypatch.setattr(times, "CALL_SECONDS", 0.2)
@@ -399,11 +398,9 @@ def test_health_that_is_no_json_is_an_error_and_help_says_it_proves_no_existence
     assert stallscope("health", "deleted-long-ago").code == 0
 
 
-def test_health_is_read_in_a_wait_only_for_who_watches_and_within_it(side: InvokeSide, clock: JumpingTime) -> None:
+def test_health_is_read_in_a_wait_only_for_who_watches_and_within_it(side: InvokeSide) -> None:
     # A85
-    from invoke_side import Heard
-
-    heard = Heard()
+    clock, heard = JumpingTime(), Heard()
     heard.wants_health = True
     with Endpoint(ENDPOINT, timing=clock.timing, watcher=heard) as endpoint:
         request = endpoint.submit({"a": 1})

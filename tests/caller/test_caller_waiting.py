@@ -54,7 +54,7 @@ def test_a_cold_start_longer_than_any_held_call_is_waited_for(  # A53
     clock.at(127.5, lambda: side.become("COMPLETED", output={"text": "done"}))
     seen = endpoint.submit(INPUT).wait(300)
     assert (seen.status, b'"text": "done"' in seen.body) == ("COMPLETED", True)
-    assert 127 < clock.passed < 140
+    assert 127 < clock.passed < 133
     assert side.count("runsync") == 0
 
 
@@ -233,13 +233,13 @@ def test_the_six_statuses_are_in_one_place() -> None:  # A62
     assert set(JobStatus) - TERMINAL == {JobStatus.IN_QUEUE, JobStatus.IN_PROGRESS}
 
 
-def test_the_wait_is_a_total_over_calls_and_pauses(endpoint: Endpoint, side: InvokeSide, clock: JumpingTime) -> None:
-    # A63
-    side.arm("status", *in_a_row(Fault(delay_seconds=0.1, serve=True), 50))
-    with pytest.raises(WaitSpent, match="within 60 s"):
-        endpoint.submit(INPUT).wait(60, queue_seconds=None)
-    assert 60 <= clock.passed < 62
-    assert side.count("status") > 10
+def test_the_wait_is_a_total_over_calls_and_pauses(side: InvokeSide) -> None:  # A63
+    clock = JumpingTime()
+    side.arm("status", *in_a_row(Fault(delay_seconds=0.3, serve=True), 50))
+    with Endpoint(ENDPOINT, timing=clock.timing) as endpoint, pytest.raises(WaitSpent, match="within 30 s"):
+        endpoint.submit(INPUT).wait(30, queue_seconds=None)
+    assert sum(clock.pauses) < 30 - 0.3 * 4  # what the calls took was taken off
+    assert clock.passed >= 30
     assert "Longest total wait" in (DOCS / "cli.md").read_text(encoding="utf-8")
 
 
