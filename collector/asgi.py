@@ -14,7 +14,7 @@ from . import api, health, ingest, metrics
 from .app import Edge, create_app
 from .digest import Digest
 from .settings import Settings
-from .watch import Watch
+from .watch.loop import Watch
 
 EVERYWHERE: Final[Sequence[APIRouter]] = (health.router, metrics.router)
 

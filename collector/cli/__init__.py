@@ -6,6 +6,7 @@ import os
 
 import click
 
+from collector.cli.alert import alert
 from collector.cli.cancel import cancel
 from collector.cli.demo import demo
 from collector.cli.doctor import doctor
@@ -29,5 +30,5 @@ def main(context: click.Context) -> None:
         context.color = False
 
 
-for _command in (serve, migrate, demo, explain, run, status, health, cancel, example, doctor):
+for _command in (serve, migrate, demo, explain, run, status, health, cancel, example, doctor, alert):
     main.add_command(_command)

@@ -90,8 +90,16 @@ def reference() -> str:
         f"| `{code}` | {EXIT_CODES.get(code, FAILED)} | {_retryable(code)} | {_what(code)} |"
         for code in get_args(ErrorCode)
     ]
-    commands = [_command(name, command) for name, command in sorted(main.commands.items())]
+    commands = [_command(name, command) for name, command in sorted(_every(main))]
     return INTRODUCTION + "\n".join(rows) + "\n" + CALLER + "\n" + "\n".join(commands)
+
+
+def _every(group: click.Group, above: str = "") -> list[tuple[str, click.Command]]:
+    """Every command by its whole name; a group is shown as the commands in it."""
+    found: list[tuple[str, click.Command]] = []
+    for name, command in group.commands.items():
+        found += _every(command, f"{above}{name} ") if isinstance(command, click.Group) else [(above + name, command)]
+    return found
 
 
 def _kind(code: str) -> type[errors.CallerError]:

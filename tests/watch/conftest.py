@@ -11,7 +11,7 @@ from fleet import Fleet
 from collector.alerts.rules import load
 from collector.clickhouse import Database
 from collector.settings import Settings
-from collector.watch import Watch
+from collector.watch.loop import Watch
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from collector.clickhouse import Database
 from collector.queries.stored import ns_of
 from collector.rows import Attributes, SpanRow
 from collector.settings import Settings
-from collector.watch import Finding, Round, Watch
-from collector.watch.ledger import list_findings
+from collector.watch.ledger import Finding, list_findings
+from collector.watch.loop import Round, Watch
 from sdk_exporter.contract import STARTED_SUFFIX, Key, SpanName
 
 CALM_SECONDS = 90.0

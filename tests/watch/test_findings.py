@@ -16,8 +16,8 @@ from collector.answers import answer_of_job
 from collector.clickhouse import Database
 from collector.digest import Digest
 from collector.settings import Settings
-from collector.watch import Watch
 from collector.watch.ledger import act
+from collector.watch.loop import Watch
 from sdk_exporter.contract import STARTED_SUFFIX, Key, SpanName
 
 

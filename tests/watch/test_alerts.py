@@ -1,0 +1,260 @@
+"""From a finding to a word that somebody gets: once, with its recovery, whoever restarts or dies."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from fleet import Fleet, Worker
+from sinks import Got, HttpSink, http_sink
+
+from collector.alerts.rules import RuleSet, load, parse
+from collector.alerts.webhook import Webhook
+from collector.digest import Digest
+from collector.watch.ledger import act, rows_of
+from collector.watch.loop import Watch
+from sdk_exporter.contract import STARTED_SUFFIX, Key, SpanName
+
+
+@pytest.fixture
+def sink() -> Iterator[HttpSink]:
+    with http_sink() as taking:
+        yield taking
+
+
+def watcher(sink: HttpSink, rules: RuleSet | None = None) -> Watch:
+    return Watch(rules or load(None), {"webhook": Webhook(sink.url)}, settle_seconds=0.1)
+
+
+def told(sink: HttpSink) -> list[tuple[str, str]]:
+    return [(got.json["rule"], got.json["kind"]) for got in sink.got]
+
+
+async def _disabled_everywhere(fleet: Fleet) -> list[Worker]:
+    workers = fleet.add(3)
+    await fleet.calm()
+    html = {"violation": "content_type", "status": 200, "content_type": "text/html"}
+    await fleet.tell(*(one.channel(fleet.now, "violating", polls=1, age=1.0, **html) for one in workers))
+    await fleet.live(30)
+    await fleet.tell(*(one.channel(fleet.now, "violating", polls=30, age=31.0, **html) for one in workers))
+    return workers
+
+
+async def _well_again(fleet: Fleet, workers: list[Worker]) -> None:
+    for polls in (2, 3):
+        await fleet.tell(*(one.channel(fleet.now, "ok", polls=polls, failures=0, age=0.1) for one in workers))
+        await fleet.live(15)
+
+
+async def test_one_incident_is_one_word_and_one_recovery_with_two_watchers(fleet: Fleet, sink: HttpSink) -> None:
+    one, other = watcher(sink), watcher(sink)
+    workers = await _disabled_everywhere(fleet)
+    await fleet.calm(one, other)
+    await fleet.live(60, one, other)
+    assert told(sink) == [("DeadStopChannel", "open")]
+    assert "is dead on 3 of 3 workers" in sink.got[0].json["sentence"]
+    await _well_again(fleet, workers)
+    await fleet.live(120, one, other)
+    assert told(sink) == [("DeadStopChannel", "open"), ("DeadStopChannel", "resolved")]
+    assert sink.got[0].json["dedup_key"] == sink.got[1].json["dedup_key"]
+
+
+async def test_a_restart_tells_nothing_twice(fleet: Fleet, sink: HttpSink) -> None:
+    await _disabled_everywhere(fleet)
+    await fleet.calm(watcher(sink))
+    assert told(sink) == [("DeadStopChannel", "open")]
+    await fleet.calm(watcher(sink))
+    await fleet.live(45, watcher(sink))
+    assert told(sink) == [("DeadStopChannel", "open")]
+
+
+async def test_a_claim_of_a_killed_collector_is_overtaken(fleet: Fleet, sink: HttpSink) -> None:
+    workers = await _disabled_everywhere(fleet)
+    await fleet.calm()
+    (alert,), _ = await rows_of(fleet.db, "default", fleet.now - timedelta(days=1), findings=False)
+    doomed = watcher(sink)
+    postman = doomed._postman
+    (due,) = postman._due(alert, [], {}, fleet.now)
+    await postman._record(fleet.db, [postman._step(due, "claimed", round(fleet.now.timestamp() * 1000), "")])
+    await fleet.live(15, watcher(sink))
+    assert sink.got == []
+    survivor = watcher(sink)
+    await fleet.live(75, survivor)
+    assert told(sink) == [("DeadStopChannel", "open")]
+    assert workers
+
+
+async def test_a_failed_delivery_is_tried_again_with_the_same_id_and_recorded(fleet: Fleet, sink: HttpSink) -> None:
+    sink.answers = [503, 429]
+    mine = watcher(sink)
+    await _disabled_everywhere(fleet)
+    await fleet.calm(mine)
+    await fleet.live(60, mine)
+    assert len({got.headers["webhook-id"] for got in sink.got}) == 1
+    assert len(sink.got) == 3
+    steps = await fleet.db.query("SELECT state, detail FROM deliveries WHERE state != 'claimed' ORDER BY at_ms")
+    assert [tuple(step.values()) for step in steps] == [("failed", "HTTP 503"), ("failed", "HTTP 429"), ("sent", "")]
+
+
+async def test_a_refusal_is_not_repeated_for_ever(fleet: Fleet, sink: HttpSink) -> None:
+    sink.answers = [404] * 50
+    mine = watcher(sink)
+    await _disabled_everywhere(fleet)
+    await fleet.calm(mine)
+    await fleet.live(300, mine)
+    assert len(sink.got) == 3
+
+
+async def test_a_recovery_is_told_only_to_who_heard_of_it(fleet: Fleet, sink: HttpSink) -> None:
+    sink.answers = [404] * 50
+    mine = watcher(sink)
+    workers = await _disabled_everywhere(fleet)
+    await fleet.calm(mine)
+    await _well_again(fleet, workers)
+    tries = len(sink.got)
+    await fleet.live(150, mine)
+    assert all(got.json["kind"] == "open" for got in sink.got)
+    assert len(sink.got) <= max(tries, 3)
+
+
+async def test_an_alert_that_grows_tenfold_is_told_again(fleet: Fleet, sink: HttpSink) -> None:
+    mine = watcher(sink)
+    first, *others = fleet.add(12)
+    await fleet.calm(mine)
+    await fleet.tell(first.channel(fleet.now, "failing", consecutive=40, polls=40, age=40.0))
+    await fleet.live(15, mine)
+    assert told(sink) == [("DeadStopChannel", "open")]
+    await fleet.tell(*(one.channel(fleet.now, "failing", consecutive=40, polls=40, age=40.0) for one in others))
+    await fleet.live(30, mine)
+    assert told(sink) == [("DeadStopChannel", "open"), ("DeadStopChannel", "spread")]
+    assert "12 of 12" in sink.got[1].json["sentence"]
+
+
+async def test_silences_and_snoozes_keep_quiet_until_they_end(fleet: Fleet, sink: HttpSink) -> None:
+    until = fleet.now + timedelta(seconds=400)
+    text = f'silences:\n- until: "{until.isoformat()}"\n  comment: moving\n  endpoint: llama-*\n'
+    quiet = watcher(sink, parse(text, "mine.yaml", over=load(None)))
+    await _disabled_everywhere(fleet)
+    await fleet.calm(quiet)
+    assert sink.got == []
+    (alert,), _ = await rows_of(fleet.db, "default", fleet.now - timedelta(days=1), findings=False)
+    key = f"{alert.key}:{alert.occurrence}"
+    snoozed = await act(fleet.db, "default", key, "snooze", fleet.now, until=until + timedelta(seconds=60))
+    assert snoozed.state == "acknowledged"
+    fleet.now = until + timedelta(seconds=5)
+    await fleet.live(15, quiet)
+    assert sink.got == []
+    fleet.now = until + timedelta(seconds=65)
+    await fleet.look(quiet)
+    assert told(sink) == [("DeadStopChannel", "open")]
+
+
+async def _digested(fleet: Fleet, *jobs: str) -> None:
+    digest = Digest()
+    digest.touched("default", jobs, [])
+    await digest.round(fleet.db, fleet.settings, fleet.now)
+
+
+async def test_a_stranded_claim_alerts_but_not_while_telemetry_is_lost(fleet: Fleet, sink: HttpSink) -> None:
+    workers = fleet.add(5)
+    mine = watcher(sink)
+    await fleet.calm(mine)
+    await fleet.tell(workers[0].span(fleet.now, SpanName.JOB_CLAIMED, job="guessed"))
+    fleet.silent = {worker.name for worker in workers[:4]}
+    await fleet.live(150, mine)
+    await _digested(fleet, "guessed")
+    await fleet.live(15, mine)
+    assert told(sink) == [("TelemetryLost", "open")]
+    held = await fleet.db.query("SELECT max(held) AS n FROM rule_evaluations WHERE rule = 'StrandedClaims'")
+    assert held[0]["n"] == 1
+    # What a death record says is no guess.
+    told_dead = workers[4]
+    await fleet.tell(
+        told_dead.span(fleet.now, SpanName.JOB_CLAIMED, job="certain"),
+        told_dead.span(
+            fleet.now,
+            SpanName.DEATH,
+            status="error",
+            told={Key.DEATH_SIGNAL: "SIGKILL", Key.DEATH_JOBS_IN_HAND: ["certain"]},
+        ),
+    )
+    await _digested(fleet, "certain")
+    await fleet.look(mine)
+    assert ("StrandedClaims", "open") in told(sink)
+
+
+async def test_the_failure_rate_needs_a_minimum_and_names_requests(fleet: Fleet, sink: HttpSink) -> None:
+    (worker,) = fleet.add(1)
+    mine = watcher(sink)
+    await fleet.calm(mine)
+    jobs = [f"job-{number}" for number in range(12)]
+    for job in jobs[:9]:
+        await fleet.tell(*_failed(worker, fleet, job))
+    await _digested(fleet, *jobs[:9])
+    await fleet.live(15, mine)
+    assert ("FailureRate", "open") not in told(sink)
+    for job in jobs[9:]:
+        await fleet.tell(*_failed(worker, fleet, job))
+    await _digested(fleet, *jobs[9:])
+    await fleet.live(75, mine)
+    words = {got.json["rule"]: got.json["sentence"] for got in sink.got}
+    assert words["FailureRate"] == "12 of 12 requests of endpoint llama-chat failed in the last 15 min (100 %)."
+    assert words["NewFailureGroup"].startswith("New failure on endpoint llama-chat: ")
+
+
+def _failed(worker: Worker, fleet: Fleet, job: str) -> list[object]:
+    delivered = {Key.HTTP_STATUS: 200, Key.DELIVER_ATTEMPT: 1, Key.DELIVER_LAST: True}
+    return [
+        worker.span(fleet.now, SpanName.JOB_CLAIMED, job=job, ago=3),
+        worker.span(fleet.now, SpanName.JOB_RUN + STARTED_SUFFIX, job=job, ago=2, told={Key.SPAN_ID: f"{1:016x}"}),
+        worker.span(fleet.now, SpanName.JOB_RUN, job=job, ago=1, status="error", told={Key.ERROR_TYPE: "ValueError"}),
+        worker.span(fleet.now, SpanName.JOB_DELIVER, job=job, told=delivered),
+    ]
+
+
+async def test_a_storm_is_held_to_a_rate_and_not_lost(fleet: Fleet, sink: HttpSink) -> None:
+    for number in range(35):
+        fleet.add(1, f"endpoint-{number}")
+    mine = watcher(sink)
+    await fleet.calm(mine)
+    await fleet.tell(*(one.channel(fleet.now, "failing", consecutive=40, polls=40, age=40.0) for one in fleet.workers))
+    await fleet.live(30, mine)
+    assert len(sink.got) == 30
+    fleet.now += timedelta(seconds=600)
+    await fleet.tell(*(one.beat(fleet.now) for one in fleet.workers))
+    await fleet.look(mine)
+    assert len({got.headers["webhook-id"] for got in sink.got}) == len(sink.got) == 35
+
+
+async def test_the_dead_mans_switch_beats_only_while_the_watcher_sees(fleet: Fleet, sink: HttpSink) -> None:
+    mine = dataclasses.replace(fleet.watch, heartbeat_url=f"{sink.url}/ping")
+    await fleet.live(90, mine)
+    assert [(got.method, got.path) for got in sink.got] == [("GET", "/ping")] * 2
+    await fleet.db.command("DROP TABLE deliveries")
+    await fleet.db.command("DROP TABLE findings")
+    await fleet.live(90, mine)
+    assert len(sink.got) == 2
+
+
+async def test_a_watcher_that_cannot_ask_tells_people_without_the_store(fleet: Fleet, sink: HttpSink) -> None:
+    mine = watcher(sink)
+    await fleet.live(30, mine)
+    await fleet.db.command("RENAME TABLE spans TO away")
+    await fleet.look(mine)
+    fleet.now += timedelta(seconds=61)
+    await fleet.look(mine)
+    fleet.now += timedelta(seconds=61)
+    await fleet.look(mine)
+    assert told(sink) == [("TelemetryLost", "open")]
+    assert "could not ask the store" in sink.got[0].json["sentence"]
+    await fleet.db.command("RENAME TABLE away TO spans")
+    await fleet.live(200, mine)
+    assert told(sink) == [("TelemetryLost", "open"), ("TelemetryLost", "resolved")]
+    assert _dedup(sink.got[0]) == _dedup(sink.got[1])
+
+
+def _dedup(got: Got) -> str:
+    return str(json.loads(got.body)["dedup_key"])
