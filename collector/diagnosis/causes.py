@@ -30,6 +30,8 @@ _DETAIL_LINES = 6  # an error's own text goes on for this many lines at most
 _VALUE_CHARACTERS = 160  # of a value repeated in a sentence
 # The platform's SDK prints an exception as a JSON object: its type, its message, then the traceback with both.
 _JSON_FIELD = re.compile(r'\s*"error_(?:type|message)":')
+# A warning before the error: Python's own, and TensorFlow's letter behind the time.
+_MILD = re.compile(r"\w{0,30}Warning: |^\S{4,40} \S{4,40}: W ")
 _QUOTED_WITHIN = 80  # statements between a message and the exception that it repeats
 
 
@@ -84,7 +86,7 @@ def _record(clues: Clues) -> str:
 
 def _decide(told: _Told) -> _Found | None:
     above = _survived(told)
-    hits = [hit for hit in told.hits if hit.index > above or _outlasts(hit)]
+    hits = _weighty(told, [hit for hit in told.hits if hit.index > above or _outlasts(hit)])
     best = max(hits, key=lambda hit: (hit.tier, -hit.index), default=None)
     if best is not None and best.tier == Tier.HARDWARE:
         return _of_hit(told, best)
@@ -105,6 +107,39 @@ def _decide(told: _Told) -> _Found | None:
         for index, said in enumerate(told.reading.statements)
     )
     return None if wrapped and best.strength == "possible" else _of_hit(told, best)
+
+
+# The line itself says that the program does without, or tries once more.
+_DOES_WITHOUT = re.compile(
+    r"fall(?:ing|s) back|(?:continu|proceed)ing (?:without|anyway)|\bskipping\b|\(optional\)|trying again"
+    r"|will (?:be )?retr|retrying",
+    re.IGNORECASE,
+)
+
+
+_FAILS = re.compile(r"fail|error|exception", re.IGNORECASE)  # told at level info all the same
+
+
+def _weighty(told: _Told, hits: list[Hit]) -> list[Hit]:
+    """The hits without notices (lines of level info, lines that the program says it went on from), if any is left.
+
+    A notice that stands alone may be all there is; beside an error it is the weather, not the cause.
+    """
+    firm = [hit for hit in hits if not _is_notice(told, hit)]
+    if firm or not hits:
+        return firm
+    last = max(hit.index for hit in hits)
+    does_without = all(_DOES_WITHOUT.search(told.reading.statements[hit.index].text[:400]) for hit in hits)
+    return [] if does_without and _exceptions(told, last) else hits
+
+
+def _is_notice(told: _Told, hit: Hit) -> bool:
+    said = told.reading.statements[hit.index]
+    if hit.tier in (Tier.HARDWARE, Tier.CRASH):
+        return False
+    if said.level in ("debug", "info") and not said.exception and not _FAILS.search(said.text[:400]):
+        return True
+    return _DOES_WITHOUT.search(said.text[:400]) is not None
 
 
 def _outlasts(hit: Hit) -> bool:
@@ -154,8 +189,8 @@ def _shown(reading: Reading, same: Sequence[Hit], best: Hit) -> int:
             if lead.search(reading.statements[index].text):
                 return index
     here = reading.statements[best.index]
-    if _JSON_FIELD.match(here.core):
-        told = next((hit for hit in same if reading.statements[hit.index].exception), None)
+    if _JSON_FIELD.match(here.core) or (not here.exception and _MILD.search(here.text[:300])):
+        told = next((hit for hit in same if hit.index > best.index and reading.statements[hit.index].exception), None)
         return told.index if told else best.index
     for index in range(best.index + 1, min(len(reading.statements), best.index + _QUOTED_WITHIN)):
         there = reading.statements[index]
@@ -231,6 +266,9 @@ def _went_well(told: _Told) -> bool:
     if up >= 0 and not _failed_around(told, up) and not any(index > up for index in unanswered):
         return True
     done = max(told.outcome.done, default=-1)
+    harmless = any(said.harmless for said in told.reading.statements)
+    if clues.exit_code == 0 and harmless and not told.hits and not unanswered and not _failed_around(told, -1):
+        return True
     if clues.exit_code == 0 and done >= 0 and all(hit.tier == Tier.CRASH and hit.index > done for hit in told.hits):
         return True
     hard = any(not told.outcome.is_soft(hit.index) for hit in told.hits)

@@ -25,7 +25,7 @@ _NOT_UP: Final = re.compile(
 )
 # A request that ended well. Not proof by itself: the worker's SDK says "Finished." after failures too.
 _DONE: Final = (
-    r"\| Finished\.|Job (?:completed|finished|succeeded)|Prompt executed in"
+    r"\| Finished\.|\"message\": ?\"Finished\.|Job (?:completed|finished|succeeded)|Prompt executed in"
     r"|(?:completed|finished|uploaded|loaded|downloaded|saved) successfully"
     r"|successfully (?:completed|uploaded|downloaded|loaded|finished|saved)|download (?:completed|finished|succeeded)"
     r"|retry succeeded|succeeded (?:on|after)|attempt \d+ succeeded|Task completed|Execution completed"
@@ -97,7 +97,14 @@ def read_outcome(reading: Reading, grams: frozenset[str]) -> Outcome:
         found[number] = _marked(reading, needles, _MARKS[number])
     up, done, soft, fatal = found
     up = frozenset(index for index in up if not _NOT_UP.search(reading.statements[index].text))
-    return Outcome(up, done, soft, frozenset(index for index in fatal if not reading.statements[index].harmless))
+    # A probe process may die of what it probes for: the program says so and goes on.
+    fatal = frozenset(
+        index
+        for index in fatal
+        if not reading.statements[index].harmless
+        and not ("core dumped" in reading.statements[index].text and {index + 1, index + 2} & soft)
+    )
+    return Outcome(up, done, soft, fatal)
 
 
 def _marked(reading: Reading, needles: list[str], pattern: re.Pattern[str]) -> frozenset[int]:

@@ -84,6 +84,10 @@ _EXCEPTION = re.compile(
     re.DOTALL,
 )
 _DOTTED = re.compile(r"^(?P<type>[A-Za-z_]\w{0,60}(?:\.[A-Za-z_]\w{0,60}){0,8})(?::\s(?P<message>.*)|$)", re.DOTALL)
+# The platform's SDK prints an exception as a JSON object.
+_JSON_EXCEPTION = re.compile(
+    r""""error_type": ?"<class '(?P<type>[\w.]{1,120})'>", ?"error_message": ?"(?P<message>.{0,2000}?)(?:"[,}]|$)"""
+)
 _KEYWORDS = frozenset({"else", "try", "finally", "return", "pass", "raise", "yield", "lambda", "break", "continue"})
 
 
@@ -261,7 +265,11 @@ def _mark(statements: list[Statement]) -> None:
             said.code = True
             continue
         after_frame[process] = False
-        found = _EXCEPTION.match(core) or (_DOTTED.match(core) if process in open_traceback else None)
+        found = (
+            (_JSON_EXCEPTION.search(core[:600]) if "error_type" in core[:600] else None)
+            or _EXCEPTION.match(core)
+            or (_DOTTED.match(core) if process in open_traceback else None)
+        )
         if found and _is_type(found["type"]) and not core.startswith("  "):
             said.exception, said.message = found["type"], (found["message"] or "").strip()
             if process not in open_traceback and not joined.pop(process, False):

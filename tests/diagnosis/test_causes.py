@@ -109,7 +109,7 @@ def test_what_is_said_about_a_tail_can_be_used(tail: Tail) -> None:
     cause, lines = told(tail).cause, tail.clues.text.split("\n")
 
     assert cause.explanation
-    assert not re.search(r"[{}\[\]]\w+[}\]]|\(\)|  |[.,;:]$", cause.explanation), cause.explanation
+    assert not re.search(r"[{}\[\]]\w+[}\]]|(?<!\w)\(\)|  |[.,;:]$", cause.explanation), cause.explanation
     assert cause.line is None or lines[(cause.line_number or 0) - 1] == cause.line
     assert (cause.line is None) == (cause.line_number is None)
     assert all(advice[0].isupper() and advice.endswith(".") for advice in cause.advice), cause.advice

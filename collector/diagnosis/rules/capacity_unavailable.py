@@ -24,7 +24,7 @@ RULE = Rule(
             r"|vCPU)[^\n]{0,40}exceed|insufficient[^\n]{0,20}quota|quota exceeded[^\n]{0,60}(?:GPU"
             r"|instance|vCPU)|workers? (?:are |is )?throttled|(?:max"
             r"|maximum) workers?[^\n]{0,20}(?:is |set to |= ?)0\b"
-            r"|There are no longer any instances|SUPPLY_CONSTRAINT|didn't trigger scale-up"
+            r"|SUPPLY_CONSTRAINT|didn't trigger scale-up"
             r"|Pod didn't fit|FailedToScaleUp|Error:? No resource satisfying"
             r"|No available node types can fulfill|Insufficient resources|cannot be scheduled"
             r"|Unschedulable|capacity-not-available|StockOut",
@@ -41,8 +41,20 @@ RULE = Rule(
                 "ray.autoscaler: Error: No available node types can fulfill resource request {'GPU': 1.0}",
             ),
             strength="likely",
-            unless=r"KV|cache|shared memory|disk|No available (?:memory|block)|DiskPressure only|kubelet",
+            unless=r"RateLimitError|current quota"
+            r"|KV|cache|shared memory|disk|No available (?:memory|block)|DiskPressure only|kubelet",
             unless_near=r"back-off pulling",
+        ),
+        Signal(
+            r"(?:There are|are) no longer any instances available|exceeded quota[^\n]{0,160}(?:gpu|accelerator)"
+            r"|\b[1-9]\d* (?:workers? )?throttled\b|throttled workers?[:= ]+[1-9]",
+            "no machine with all that was asked for, or more cards than the quota allows",
+            (
+                "There are no longer any instances available with enough disk space.",
+                "pods is forbidden: exceeded quota: gpu, requested: requests.nvidia.com/gpu=1",
+                "jobs in queue 41, workers: 0 running, 3 throttled",
+            ),
+            strength="likely",
         ),
         Signal(
             r"Unable to allocate resources|Requested node configuration is not available"

@@ -134,9 +134,10 @@ RULE = Rule(
             r"(?:pydantic\S{0,40}ValidationError|validation errors? for \S*(?:Config|Settings|Args"
             r"|Options|Engine\w*))|(?:yaml|toml|json)\S{0,20}(?:ScannerError|ParserError"
             r"|TOMLDecodeError)|Config(?:uration)?Error|(?:invalid|bad|malformed"
-            r"|failed to (?:parse|read|load)) (?:the )?(?:config(?:uration)?|settings)\b(?: file)?"
+            r"|failed to (?:parse|read|load)) (?:the )?(?:\w{2,30} )?(?:config(?:uration)?|settings)\b(?: file)?"
             r"|ConfigParser|MissingConfigException|omegaconf\.errors|hydra\.errors"
             r"|error parsing (?:config|configuration|yaml)"
+            r"|model configuration specifies|unexpected (?:shape|datatype|data-type) for (?:in|out)put"
             r"|unexpected field|Error parsing text-format|failed to (?:read|parse) (?:text proto"
             r"|model config)|Unknown (?:setting|config(?:uration)? (?:key|option))"
             r"|ImproperlyConfigured|(?:is|are) not a valid (?:setting|option|configuration)",

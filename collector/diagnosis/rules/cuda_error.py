@@ -89,7 +89,7 @@ RULE = Rule(
             r"|NOT_SUPPORTED)|CUFFT_INTERNAL_ERROR"
             r"|CUSOLVER_STATUS_(?:INTERNAL_ERROR|EXECUTION_FAILED)|NPU error"
             r"|ACL stream synchronize failed|EZ9999|triton(?:\.runtime)?\.errors"
-            r"|aclnn\w+ (?:failed|error)|error code is (?:507|107|207)\d{3}",
+            r"|Triton Error \[(?:CUDA|HIP)\]|aclnn\w+ (?:failed|error)|error code is (?:507|107|207)\d{3}",
             "a library's kernel failed",
             (
                 "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx( handle, opa)`",
@@ -97,7 +97,8 @@ RULE = Rule(
                 "ACL stream synchronize failed, error code:507018",
             ),
             strength="likely",
-            unless=r"cudaErrorNoKernelImage|MemoryAllocation|NoDevice|SystemDriverMismatch|ECC"
+            unless=r"out of memory|device kernel image|provided PTX|PTXASError"
+            r"|cudaErrorNoKernelImage|MemoryAllocation|NoDevice|SystemDriverMismatch|ECC"
             r"|InsufficientDriver|DevicesUnavailable"
             r"|SymbolNotFound|driver shutting down|Search for `",
         ),

@@ -68,8 +68,10 @@ RULE = Rule(
             r"|hf\.co|civitai)"
             r"|(?:huggingface\.co|civitai\.com|hf\.co)[^\n]{0,200}(?:40[13] (?:Forbidden"
             r"|Unauthorized)|status(?: code)?:? 40[13])|ERROR 40[13]: (?:Forbidden|Unauthorized)"
-            r"|fine-grained token[^\n]{0,60}(?:permission|scope|access)",
-            "the hub answers 401 or 403",
+            r"|fine-grained token[^\n]{0,60}(?:permission|scope|access)"
+            r"|awaiting response\.\.\. 40[13]\b|Username/Password Authentication Failed"
+            r"|The requested URL returned error: 40[13]\b",
+            "the hub answers 401 or 403, or a download tool says so",
             (
                 "requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url:"
                 " https://huggingface.co/api/models/meta-llama/Meta-Llama-3-8B",

@@ -34,7 +34,8 @@ RULE = Rule(
         Signal(
             r"could not select device driver[^\n]{0,40}capabilities"
             r"|nvidia-container-cli:[^\n]{0,80}(?:load library failed|no such device|no devices?"
-            r"|device error|driver error|failed to (?:open|process)|unknown device|libnvidia-ml)"
+            r"|device error|driver error|driver not loaded|nvml error"
+            r"|failed to (?:open|process)|unknown device|libnvidia-ml)"
             r"|failed to inject CDI devices|unresolvable CDI devices"
             r"|unknown or invalid runtime name: nvidia|unknown runtime specified nvidia"
             r"|No devices were found|Failed to initialize NVML: (?:Unknown Error|Driver Not Loaded"
@@ -55,7 +56,7 @@ RULE = Rule(
             unless=r"version mismatch|unsatisfied condition|requirement error",
         ),
         Signal(
-            r"device\(s\) is/are busy or unavailable|cudaErrorDevicesUnavailable"
+            r"device(?:\(s\) is/are|s? (?:is|are)) busy or unavailable|cudaErrorDevicesUnavailable"
             r"|CUDA_ERROR_DEVICE_UNAVAILABLE|cudaErrorDeviceUnavailable",
             "the card is there and given to somebody else, or in an exclusive mode",
             ("RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",),
@@ -128,7 +129,8 @@ RULE = Rule(
             unless=r"\bINFO\b|supported",
         ),
         Signal(
-            r"Unable to initialize backend '(?:cuda|gpu|rocm|tpu)'|does not allocate any GPUs on the driver node",
+            r"Unable to initialize backend '(?:cuda|gpu|rocm|tpu)'|Unknown backend:? '(?:cuda|gpu|rocm|tpu)'"
+            r"|does not allocate any GPUs on the driver node",
             "a framework that was told to use a card finds none",
             ("RuntimeError: Unable to initialize backend 'cuda': FAILED_PRECONDITION: No visible GPU devices.",),
             strength="likely",

@@ -30,9 +30,15 @@ RULE = Rule(
                 "slurmstepd: error: Detected 1 oom_kill event in StepId=1234.batch.",
             ),
             Tier.RESOURCE,
+            unless=r"invoked oom-killer|oom-kill:constraint",
         ),
         Signal(
-            r"(?:sent SIGKILL! )?Perhaps out of memory\?|was sent SIGKILL"
+            r"invoked oom-killer|oom-kill:constraint",
+            "the kernel begins to look for a victim; the line that names it says more",
+            ("kernel: python3 invoked oom-killer: gfp_mask=0x1100cca(GFP_HIGHUSER_MOVABLE), order=0",),
+        ),
+        Signal(
+            r"SIGKILL\(-9\)|(?:sent SIGKILL! )?Perhaps out of memory\?|was sent SIGKILL"
             r"|signaled to shutdown with signal 9|killed by signal:? (?:9|Killed|SIGKILL)"
             r"|terminated by signal (?:9|SIGKILL)"
             r"|terminated with signal (?:SIGKILL|9\b)|died (?:with|from|of|by) (?:signal )?(?:9"

@@ -62,7 +62,8 @@ RULE = Rule(
             ),
         ),
         Signal(
-            r"HfHubHTTPError: 5\d\d|pull model manifest: (?:429|5\d\d)|(?:CAS service error"
+            r"HfHubHTTPError: 5\d\d|RPC failed; HTTP (?:429|5\d\d)"
+            r"|pull model manifest: (?:429|5\d\d)|(?:CAS service error"
             r"|Xet)[^\n]{0,120}(?:50\d|429|Reqwest|request middleware)|the hub (?:is"
             r"|seems) (?:down|unavailable)|Hugging Face Hub (?:is )?(?:down|unreachable"
             r"|unavailable)"
@@ -75,7 +76,7 @@ RULE = Rule(
                 " Error)",
             ),
             strength="likely",
-            unless=r"No space left",
+            unless=r"No space left|dns error|failed to lookup|error trying to connect|tcp connect error",
         ),
         Signal(
             r"Read timed out|ReadTimeout(?:Error)?|IncompleteRead|Connection broken"

@@ -46,7 +46,8 @@ RULE = Rule(
             r"|Unable to import)"
             r"|requires the [^\n]{1,60} (?:library|package)"
             r"|but it was not found in your environment|(?:package|module"
-            r"|library) is not installed|PackageNotFoundError"
+            r"|library) is not installed|PackageNotFoundError|DistributionNotFound"
+            r"|pkg_resources\.(?:Contextual)?VersionConflict"
             r"|This modeling file requires the following packages|(?:please"
             r"|Please) (?:pip )?install (?:it|them|the package)? ?(?:via|with|using"
             r"|by)? ?[`'\"]?pip",

@@ -108,6 +108,20 @@ RULE = Rule(
             ),
         ),
         Signal(
+            r"\b(?:height|width|resolution|num_frames|frames)\b[^\n]{0,60}(?:divisible by|multiples? of)"
+            r"|roles must alternate|Only user(?:,| and) assistant|System role not supported"
+            r"|only (?:supports|accepts)[^\n]{0,30}(?:user|system)[^\n]{0,20} roles?",
+            "a value or a conversation that the pipeline refuses",
+            (
+                "ValueError: `height` and `width` have to be divisible by 8 but are 513 and 512.",
+                "jinja2.exceptions.TemplateError: Conversation roles must alternate user/assistant/user/assistant/...",
+                "jinja2.exceptions.TemplateError: System role not supported",
+            ),
+            strength="likely",
+            not_phases=("boot", "prestart"),
+            unless=r"\bWARN|\bINFO\b",
+        ),
+        Signal(
             r"extra_forbidden|Extra inputs are not permitted",
             "a strict schema refuses an unknown key of the input",
             ("  Extra inputs are not permitted [type=extra_forbidden, input_value='x', input_type=str]",),

@@ -76,7 +76,8 @@ RULE = Rule(
             r"|kvCacheManager[^\n]{0,200}(?:Assertion failed|fewer|less)[^\n]{0,80}(?:tokens|blocks|memory)"
             r"|(?:not|no) enough[^\n]{0,60}\bKV[ _-]?cache|max tokens in paged KV cache is 0"
             r"|no enough (?:gpu )?memory for runtime|max_block_count is 0"
-            r"|There is no enough memory for (?:the )?kv ?cache",
+            r"|There is no enough memory for (?:the )?kv ?cache|Impossible to fit any sequence in kv ?Cache"
+            r"|(?:does not|doesn't|cannot|can't|won't|not) fit (?:in|into) (?:the )?(?:available )?KV[ _-]?cache",
             "other engines' words for the same check",
             (
                 "RuntimeError: Not enough memory to initialize KV cache with 4096 tokens",
@@ -93,7 +94,8 @@ RULE = Rule(
             strength="likely",
         ),
         Signal(
-            r"Free memory on device[^\n]{0,80}less than desired GPU memory utilization",
+            r"Free memory on device[^\n]{0,80}less than desired GPU memory utilization"
+            r"|GPUs may be occupied by other processes",
             "the engine refuses before loading: its share of the card is taken",
             (
                 "ValueError: Free memory on device (14.23/15.77 GiB) on startup is less than "

@@ -27,7 +27,8 @@ _HEDGE = re.compile(
     r"|\b(?:prompt|query)['\"]?\s?[:=]\s?(?:'[^'\n]*'|\"[^\"\n]*\")"
     r"|CUDA kernel errors might be asynchronously.*"
     r"|If reserved (?:but unallocated )?memory is .*|[Ii]f you (?:are|see|get|encounter|run|have"
-    r"|want|experience|need)\b[^\n.]*|\bto avoid [^\n.,]*",
+    r"|want|experience|need)\b[^\n.]*|\bto avoid [^\n.,]*"
+    r"|\b(?:may|might|could) (?:run out|fail|happen|occur)\b[^\n.]*",
     re.DOTALL,
 )
 _HEDGE_HINT = re.compile(

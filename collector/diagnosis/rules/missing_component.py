@@ -60,6 +60,22 @@ RULE = Rule(
             unless=r"defaulting to [^\n]{0,30}imageio|No module named|OCI runtime|exec: ",
         ),
         Signal(
+            r"Failed to find C compiler|nvcc (?:was )?not found|Could not find nvcc|No (?:working )?C(?:\+\+)? compiler"
+            r"|Ninja is required to load|CUDA_HOME environment variable is not set"
+            r"|Cannot find (?:CUDA_HOME|nvcc|a compiler)"
+            r"|compiler (?:not found|is not installed)",
+            "code that is compiled when first used finds no compiler or toolkit",
+            (
+                "RuntimeError: Failed to find C compiler. Please specify via CC environment variable.",
+                "RuntimeError: Ninja is required to load C++ extensions",
+                "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.",
+            ),
+            strength="likely",
+            unless=r"UserWarning|\bINFO\b|\bWARN",
+            says="code that is compiled when first used finds no compiler",
+            advice=("Install gcc, or the CUDA toolkit (a -devel base image), as the message asks.",),
+        ),
+        Signal(
             r"\(IMPORT FAILED\)|(?:because|Cannot execute)[^\n]{0,60}node \S[^\n]{0,80} does(?:n't"
             r"| not) exist|(?:missing|unknown|invalid|unsupported)_?(?: |-)?node[_ ]type"
             r"|When loading the graph, the following node types were not found"

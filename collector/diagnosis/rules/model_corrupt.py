@@ -54,7 +54,8 @@ RULE = Rule(
             ),
         ),
         Signal(
-            r"(?:sha256|SHA256|hash|checksum|digest|size)[^\n]{0,40}(?:mismatch|does(?:n't"
+            r"(?:sha256|checksum|digest|\bhash|(?:file|blob|download(?:ed)?|content)[ _-]?size)\b[^\n]{0,40}"
+            r"(?:mismatch|does(?:n't"
             r"| not) match|verification failed|failed verification)|(?:mismatch"
             r"|verification)[^\n]{0,30}(?:sha256|checksum|hash)\b|file (?:is|may be|might be"
             r"|appears to be|seems to be) (?:corrupt|truncated|incomplete|damaged)|(?:corrupt"

@@ -128,9 +128,26 @@ RULE = Rule(
             strength="likely",
         ),
         Signal(
+            r"模型(?:文件|路径|权重|目录)?[^\n]{0,24}(?:不存在|未找到|找不到|缺失)|(?:找不到|未找到|无法找到)[^\n]{0,8}模型"
+            r"|モデル(?:ファイル)?[^\n]{0,24}(?:見つかりません|存在しません)|모델[^\n]{0,20}찾을 수 없"
+            r"|Modell(?:datei|pfad)?\b[^\n]{0,60}nicht gefunden|mod[eè]le[^\n]{0,60}(?:introuvable|n'existe pas)"
+            r"|(?:no se encontr[oó]|no existe)[^\n]{0,20} modelo"
+            r"|modelo[^\n]{0,40}(?:não (?:foi )?encontrado|no encontrado)"
+            r"|(?:файл )?модел[ьи][^\n]{0,40}не найден",
+            "the same in other languages",
+            (
+                "启动失败：模型文件不存在: /models/Qwen2-7B/config.json",
+                "Fehler: Modelldatei /models/a.gguf nicht gefunden",
+                "FileNotFoundError: modelo não encontrado: /models/a",
+            ),
+            strength="likely",
+        ),
+        Signal(
             r"(?:ResourceNotFound|bentoml\.exceptions\.NotFound|\bNotFound)[^\n]{0,60}(?:resource"
             r"|Models? with name|model)|no Models with name|no versions? of model"
-            r"|failed to poll from model repository|unable to find '[^'\n]{1,120}' for model"
+            r"|failed to poll from model repository|Could not find base path|No versions of servable"
+            r"|Poll failed for model directory[^\n]{0,120}failed to (?:open|stat)"
+            r"|unable to find '[^'\n]{1,120}' for model"
             r"|model not found in (?:repository|registry|store)"
             r"|failed to stat (?:file )?[^\n]{0,120}model|RestException: RESOURCE_DOES_NOT_EXIST"
             r"|Registered Model with name=",

@@ -14,6 +14,14 @@ RULE = Rule(
     ),
     signals=(
         Signal(
+            r"Segfault encountered",
+            "the framework's own notice, behind which the interpreter says the same in its words",
+            ("!!!!!!! Segfault encountered !!!!!!!",),
+            Tier.REPORT,
+            strength="likely",
+            says="native code crashed with a segmentation fault (signal 11)",
+        ),
+        Signal(
             r"Segmentation fault|\bSIGSEGV\b|segfault at|signal 11\b|signal: 11\b"
             r"|\(exit ?code:? -11\)|exit ?code:? -11\b|died with <Signals\.SIGSEGV"
             r"|Signal: Segmentation"
@@ -97,7 +105,7 @@ RULE = Rule(
             says="native code aborted",
         ),
         Signal(
-            r"panicked at|SIGSEGV: segmentation violation|fatal error: unexpected signal"
+            r"panicked at|^panic: |SIGSEGV: segmentation violation|fatal error: unexpected signal"
             r"|GGML_ASSERT|ggml_abort|\bcheck failed: |Check failed: |Internal error: Oops"
             r"|INTERNAL ASSERT FAILED|LLVM ERROR",
             "a failed check in native code",

@@ -30,6 +30,7 @@ RULE = Rule(
     signals=(
         Signal(
             r"undefined symbol|symbol lookup error|cannot open shared object file"
+            r"|failed to open lib[\w.-]{1,60}\.so|Library \S{1,60}\.(?:so|dll)\S{0,12} is not found or cannot be loaded"
             r"|Could not load (?:dynamic )?library|[`']?(?:GLIBC|GLIBCXX|CXXABI"
             r"|GCC)_[\d.]+[`']? not found|invalid ELF header|wrong ELF class|file too short"
             r"|ELF load command|DLL load failed|cannot allocate memory in static TLS block"
@@ -117,10 +118,9 @@ RULE = Rule(
             r"cannot find -l\w+|CUDA Setup failed|CUDA_SETUP"
             r"|bitsandbytes was compiled without GPU support"
             r"|libbitsandbytes_c\w+[^\n]{0,80}(?:not found|does not exist|No such file|CUDA)"
-            r"|Error building extension|CUDA_HOME environment variable is not set|Failed to build"
-            r"|nvcc (?:was )?not found|Could not find nvcc|subprocess-exited-with-error"
+            r"|Error building extension|Failed to build|subprocess-exited-with-error"
             r"|fatal error: \S{1,60}\.h: No such file"
-            r"|command '[^'\n]{0,60}(?:gcc|g\+\+|cc|nvcc)' failed|Failed to find C compiler"
+            r"|command '[^'\n]{0,60}(?:gcc|g\+\+|cc|nvcc)' failed"
             r"|error: linker `?cc|ninja: build stopped|Configured CUDA binary not found",
             "a native part could not be built or was built without GPU support",
             (
@@ -128,7 +128,6 @@ RULE = Rule(
                 "RuntimeError: CUDA Setup failed despite GPU being available.",
                 "RuntimeError: Error building extension 'cpu_adam'",
                 "fatal error: Python.h: No such file or directory",
-                "RuntimeError: Failed to find C compiler. Please specify via CC environment variable.",
             ),
             strength="likely",
             unless=r"UserWarning|\bINFO\b|\bWARN",

@@ -62,12 +62,13 @@ RULE = Rule(
             strength="possible",
         ),
         Signal(
-            r"NCCL WARN[^\n]{0,120}(?:Connection closed by remote peer|Call to (?:connect|ibv_\w+"
+            r"NCCL WARN[^\n]{0,120}(?:Connection closed by remote peer|Connect to [^\n]{3,60} failed"
+            r"|Call to (?:connect|ibv_\w+"
             r"|recv|bind)[^\n]{0,60}(?:failed|returned)"
             r"|No socket interface found|Bootstrap : no socket|Net.? IB : Got completion"
             r"|Socket recv failed|unable to find|nvmlDevice|Timeout waiting)"
             r"|connectFullMesh failed|Gloo connectFullMesh"
-            r"|\[\.\./third_party/gloo[^\n]{0,100}(?:Connection|connect|timed out|Timed out)",
+            r"|third_party/gloo/gloo/transport[^\n]{0,100}(?:Connection|connect|timed out|Timed out)",
             "a link between ranks failed",
             (
                 "NCCL WARN socketProgress: Connection closed by remote peer node2<51159>",

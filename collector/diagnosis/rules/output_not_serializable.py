@@ -21,6 +21,15 @@ RULE = Rule(
     ),
     signals=(
         Signal(
+            r"UnicodeDecodeError: 'utf-8' codec can't decode byte",
+            "raw bytes in the result",
+            ("UnicodeDecodeError: 'utf-8' codec can't decode byte 0x89 in position 0: invalid start byte",),
+            strength="likely",
+            near=r"jsonable_encoder|serialize_response|job_result|json\.dumps",
+            near_lines=12,
+            phases=("handler",),
+        ),
+        Signal(
             r"object of type '?[\w.]+'? is not (?:JSON )?serializable|not JSON[- ]serializable"
             r"|Type is not JSON serializable|Out of range float values are not JSON compliant"
             r"|Unable to serialize unknown type|PydanticSerializationError"

@@ -24,7 +24,7 @@ RULE = Rule(
             r"|os error 98|errno: ?98\b|code: ?-98\b|port (?:is )?already (?:in use|allocated"
             r"|used)|already in use[^\n]{0,20}\bport\b"
             r"|Socket '[^'\n]{1,60}' already in use|port \d+ is (?:already )?(?:in use|used"
-            r"|occupied|taken|not available)|Cannot find empty port|ports? (?:are"
+            r"|occupied|taken|not available)|Cannot find empty port|Only one usage of each socket address|ports? (?:are"
             r"|is) (?:all )?(?:already )?(?:in use|occupied|allocated)",
             "the operating system refuses the address",
             (

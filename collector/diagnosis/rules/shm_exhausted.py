@@ -16,7 +16,9 @@ RULE = Rule(
         Signal(
             r"insufficient shared memory \(shm\)|out of shared memory"
             r"|It is possible that dataloader's workers are out of shared memory"
-            r"|No space left[^\n]{0,80}/dev/shm"
+            r"|No space left[^\n]{0,80}(?:/dev/shm|'/?(?:psm|wnsm|torch|sem)[._-])"
+            r"|failed to (?:extend|create|allocate|map|mmap|resize|open|truncate) '?/dev/shm/"
+            r"|Unable to grow shared memory"
             r"|/dev/shm[^\n]{0,200}(?:No space left|too small|is full|insufficient|Errno 28"
             r"|Cannot allocate|not enough)|creating shared memory segment[^\n]{0,20}/dev/shm"
             r"|unable to (?:mmap|open|allocate|create) [^\n]{0,80}(?:shared memory|/dev/shm"

@@ -46,7 +46,7 @@ RULE = Rule(
             r"|InvalidAccessKeyId|SignatureDoesNotMatch|NoSuchBucket|EndpointConnectionError"
             r"|Could not connect to the endpoint URL|AccessDenied|Invalid endpoint|ExpiredToken"
             r"|DefaultCredentialsError|AllAccessDisabled|RequestTimeTooSkewed|ResourceNotFoundError"
-            r"|ContainerNotFound|PermanentRedirect"
+            r"|ContainerNotFound|PermanentRedirect|ClientAuthenticationError|AuthenticationFailed|AuthorizationFailure"
             r"|InvalidBucketName",
             "storage refuses, in the middle of writing a result (rule 9)",
             ("botocore.exceptions.NoCredentialsError: Unable to locate credentials",),

@@ -26,21 +26,30 @@ RULE = Rule(
     signals=(
         Signal(
             r"Watchdog timeout|watchdog[^\n]{0,40}(?:timed out|timeout|fired|expired)"
-            r"|No available shared memory broadcast block found in \d+"
-            r"|No available block found in \d+ second|RPC call to \w+ timed out|DUE TO TIME LIMIT"
+            r"|RPC call to \w+ timed out|DUE TO TIME LIMIT"
             r"|execution timed? ?out|executionTimeout|Execution (?:time )?(?:limit"
             r"|timeout) (?:exceeded|reached)",
             "a watchdog saw no progress",
             (
                 "[2025-10-17 18:26:00 TP0] Watchdog timeout (self.watchdog_timeout=300)",
-                "No available shared memory broadcast block found in 60 seconds. This typically "
-                "happens when some processes are hanging",
                 "TimeoutError: RPC call to execute_model timed out.",
                 "slurmstepd: error: *** JOB 1234 ON n1 CANCELLED AT 2024-01-01T00:00:00 DUE TO TIME LIMIT ***",
             ),
             Tier.LAST_RESORT,
             strength="likely",
             unless=r"collective operation|NCCL|GSP|Xid|watchdog_timeout=\d+,",
+            says="no progress was made within the limit[ of {seconds} s]",
+            retry="yes",
+        ),
+        Signal(
+            r"No available shared memory broadcast block found in \d+|No available block found in \d+ second",
+            "a notice that a peer is slow: weaker than the error that ends the wait, where one does",
+            (
+                "No available shared memory broadcast block found in 60 seconds. This typically "
+                "happens when some processes are hanging",
+            ),
+            Tier.CRASH,
+            strength="likely",
             says="no progress was made within the limit[ of {seconds} s]",
             retry="yes",
         ),
