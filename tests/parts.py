@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from clickhouse_server import ClickHouseServer
 from fastapi import FastAPI
 
@@ -52,6 +54,24 @@ async def served(app: FastAPI, **client: Any) -> AsyncIterator[httpx.AsyncClient
         ) as asking,
     ):
         yield asking
+
+
+@asynccontextmanager
+async def on_a_port(app: FastAPI) -> AsyncIterator[str]:
+    """The address of `app`, which listens on a free port of this machine."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
+    running = asyncio.create_task(server.serve(sockets=[listener]))
+
+    async def started() -> bool:
+        return server.started
+
+    await eventually(started)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await running
 
 
 @dataclass

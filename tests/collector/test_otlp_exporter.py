@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-from collections.abc import AsyncIterator
 
 import pytest
-import uvicorn
 from clickhouse_server import ClickHouseServer
-from fastapi import FastAPI
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
-from parts import eventually, server_url
+from parts import on_a_port, server_url
 from pydantic import SecretStr
 
 from collector import asgi
@@ -24,24 +20,6 @@ from collector.clickhouse import Database
 from collector.rows import SPAN_COLUMNS, span_row
 from collector.settings import Settings
 from sdk_exporter.contract import Key
-
-
-@contextlib.asynccontextmanager
-async def on_a_port(app: FastAPI) -> AsyncIterator[str]:
-    """The address of `app`, which listens on a free port of this machine."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
-    running = asyncio.create_task(server.serve(sockets=[listener]))
-
-    async def started() -> bool:
-        return server.started
-
-    await eventually(started)
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await running
 
 
 @pytest.mark.parametrize("compression", [Compression.NoCompression, Compression.Gzip])
