@@ -15,15 +15,17 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from collector import queries
+from collector.alerts.listing import list_alerts
 from collector.answers import answer_of_job
 from collector.app import db_of, decoded, problem_of, raw_path_tail, settings_of
-from collector.auth import ReadTenant
+from collector.auth import AdminTenant, ReadTenant
 from collector.clickhouse import Database
 from collector.diagnosis import diagnose_tail
-from collector.diagnosis.answer import Answer, Fault, State
+from collector.diagnosis.answer import Answer, Fault, State, Verdict
 from collector.diagnosis.clues import CluePhase, Clues
-from collector.errors import BadContentType, BadInput, NotBuilt, NotFound, Overloaded, StallscopeError, TooLarge
+from collector.errors import BadContentType, BadInput, NotFound, Overloaded, StallscopeError, TooLarge
 from collector.json_forms import answer_json, item_json, json_bytes, object_json, verdict_json
+from collector.watch.ledger import act, list_findings
 from sdk_exporter.bounds import clip, tail
 from sdk_exporter.contract import JOB_ID_BYTES, LOG_TAIL_BYTES
 from sdk_exporter.redaction import redact
@@ -367,25 +369,76 @@ async def stop_channels(
     return _page(page)
 
 
-@router.get("/findings", dependencies=[_only("since", "limit", "cursor")])
+@router.get("/findings", dependencies=[_only("state", "code", "endpoint", "since", "limit", "cursor")])
 async def findings(
     request: Request,
     tenant: ReadTenant,
+    state: Annotated[str | None, Query(description="open | resolved")] = None,
+    code: Annotated[str | None, Query(description="Finding code.")] = None,
+    endpoint: Endpoint = None,
     since: Since = None,
     limit: Limit = queries.LIMIT_DEFAULT,
     cursor: Cursor = None,
 ) -> Response:
-    """Findings about stop channels since then (default: a day). Other findings are not worked out yet."""
-    page = await queries.stop_channel_findings(
-        db_of(request), tenant, _since(since), cursor=cursor or None, limit=limit
+    """What is wrong with workers and endpoints: open, or changed since then (default: a day). The last opened first."""
+    page = await list_findings(
+        db_of(request),
+        tenant,
+        _since(since),
+        _now(),
+        state=_word("state", state, ("open", "resolved")) or "",
+        code=code or "",
+        endpoint=_id(endpoint) or "",
+        cursor=cursor or None,
+        limit=limit,
     )
     return _page(page)
 
 
-@router.get("/alerts")
-async def alerts(tenant: ReadTenant) -> Response:
-    """Not built yet, and an empty list would say that all is well."""
-    raise NotBuilt("alerts are not built yet; findings are at /api/v1/findings")
+@router.get("/alerts", dependencies=[_only("state", "endpoint", "since", "limit", "cursor")])
+async def alerts(
+    request: Request,
+    tenant: ReadTenant,
+    state: Annotated[str | None, Query(description="open | resolved")] = None,
+    endpoint: Endpoint = None,
+    since: Since = None,
+    limit: Limit = queries.LIMIT_DEFAULT,
+    cursor: Cursor = None,
+) -> Response:
+    """Alerts that rules made, each with its rule and what became of telling people."""
+    page = await list_alerts(
+        db_of(request),
+        tenant,
+        _since(since),
+        _now(),
+        state=_word("state", state, ("open", "resolved")) or "",
+        endpoint=_id(endpoint) or "",
+        cursor=cursor or None,
+        limit=limit,
+    )
+    return _page(page)
+
+
+@router.post("/findings/{key:id}", dependencies=[_only("until")])
+async def act_on_finding(request: Request, tenant: AdminTenant, until: Since = None) -> Response:
+    """`/findings/{key}/acknowledge`, `/snooze?until=…` or `/reopen`; needs an admin token."""
+    return await _act(request, tenant, "/api/v1/findings/", until)
+
+
+@router.post("/alerts/{key:id}", dependencies=[_only("until")])
+async def act_on_alert(request: Request, tenant: AdminTenant, until: Since = None) -> Response:
+    """The same for an alert."""
+    return await _act(request, tenant, "/api/v1/alerts/", until)
+
+
+async def _act(request: Request, tenant: str, prefix: str, until: datetime | None) -> Response:
+    key, _, action = raw_path_tail(request, prefix).rpartition("/")
+    if action not in ("acknowledge", "snooze", "reopen") or not key:
+        raise NotFound("the path ends in a key and acknowledge, snooze or reopen")
+    if (action == "snooze") != (until is not None):
+        raise BadInput("until: needed to snooze, and only then")
+    done = await act(db_of(request), tenant, decoded(key), action, _now(), until=until)
+    return _json(object_json(done))
 
 
 # ------------------------------------------------------------------------------------------------------------ diagnose
@@ -412,6 +465,11 @@ class DiagnoseBody(BaseModel):
 async def diagnose(request: Request, tenant: ReadTenant) -> Response:
     """The verdict on a pasted log tail, without any exporter. Nothing is stored. The body may have 1 MiB."""
     body = _diagnose_body(await _bounded_body(request))
+    # A megabyte of what looks like secrets takes seconds: not on the loop that serves everyone.
+    return _json(verdict_json(await asyncio.to_thread(_diagnosed, body)))
+
+
+def _diagnosed(body: DiagnoseBody) -> Verdict:
     clues = Clues(
         # Secrets go out of what is quoted, as on every other way out.
         text=tail(redact(body.log_tail), LOG_TAIL_BYTES),
@@ -420,7 +478,7 @@ async def diagnose(request: Request, tenant: ReadTenant) -> Response:
         signal=body.signal,
         oom_kill=body.oom_kill,
     )
-    return _json(verdict_json(await asyncio.to_thread(diagnose_tail, clues)))
+    return diagnose_tail(clues)
 
 
 async def _bounded_body(request: Request) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta, timezone
@@ -17,11 +18,13 @@ from parts import Clock, served
 from pydantic import SecretStr
 
 from collector import api
+from collector.alerts.rules import load
 from collector.app import create_app
 from collector.clickhouse import Database
 from collector.digest import Digest
 from collector.rows import SpanRow
 from collector.settings import Settings
+from collector.watch.loop import Watch
 
 HOSTILE = [
     "a/b",
@@ -167,6 +170,7 @@ async def test_lists_of_the_fleet(client: httpx.AsyncClient, db: Database, setti
     odd = Teller(clock.now, worker="w/1", endpoint="ep/1")
     await store(db, [*odd.failed("j"), odd.heartbeat(4), odd.stop_channel(5, "disabled")])
     await Digest().round(db, settings, clock.advance(60))
+    await Watch(load(None)).round(db, settings, clock.now)
 
     async def got(path: str) -> Any:
         response = await client.get("/api/v1" + path)
@@ -193,7 +197,7 @@ async def test_lists_of_the_fleet(client: httpx.AsyncClient, db: Database, setti
     }
     for path in ("/groups/none", "/endpoints/none", "/workers/none"):
         assert problem(await client.get("/api/v1" + path))[::2] == (404, "not_found")
-    assert problem(await client.get("/api/v1/alerts"))[::2] == (501, "not_built")
+    assert await got("/alerts") == {"items": [], "next_cursor": None}
 
 
 async def test_a_pasted_log_gets_a_bare_verdict(client: httpx.AsyncClient) -> None:
@@ -331,6 +335,22 @@ async def test_events_are_served_as_a_stream(client: httpx.AsyncClient, db: Data
     assert response.headers["content-type"].startswith("text/event-stream")
     assert response.text.count("event: answer") == 1
     assert problem(await client.get("/api/v1/jobs/never/events"))[::2] == (404, "never_seen")
+
+
+async def test_a_pasted_log_is_redacted_beside_the_loop_that_serves_everyone(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(text: str) -> str:
+        threads.append(threading.current_thread())
+        return real(text)
+
+    real = api.redact
+    monkeypatch.setattr(api, "redact", noted)
+    answer = await client.post("/api/v1/diagnose", json={"log_tail": OOM_LINE})
+    assert answer.json()["cause"] == "cuda_oom"
+    assert threads[0] is not threading.main_thread()
 
 
 async def test_the_api_describes_itself(client: httpx.AsyncClient) -> None:
