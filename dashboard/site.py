@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -17,6 +18,8 @@ from collector.errors import BadInput, TooLarge
 from dashboard.contexts import Site
 from dashboard.render import static_url
 from dashboard.urls import Target, target
+from sdk_exporter.bounds import clip
+from sdk_exporter.contract import JOB_ID_BYTES
 
 FORM_BYTES: Final = 1 << 20  # a pasted log; only its last 16 KiB are read anyway
 FORM_FIELDS: Final = 20
@@ -100,8 +103,9 @@ def site_of(
 
 
 def target_of(request: Request, prefix: str) -> Target:
-    """The id and form that this request's path names behind `prefix`."""
-    return target(raw_path_tail(request, prefix))
+    """The id and form that this request's path names behind `prefix`; the id cut where ids are cut when stored."""
+    named = target(raw_path_tail(request, prefix))
+    return replace(named, id=clip(named.id, JOB_ID_BYTES))
 
 
 async def form_of(request: Request) -> dict[str, str]:

@@ -62,6 +62,13 @@ async def test_any_id_has_a_page_and_its_links_lead_there(visitor: Visitor) -> N
         await _page_and_twins(visitor, job_id)
 
 
+async def test_an_id_too_long_to_store_leads_to_its_page_as_it_does_in_the_api(visitor: Visitor) -> None:
+    long = "é" * 600
+    await visitor.send(completed(long))
+    for path in (f"/jobs/{long}", f"/jobs/{long}.json", f"/jobs/{long}.md", f"/api/v1/jobs/{long}"):
+        assert (await visitor.client.get(path)).status_code == 200, path[:20]
+
+
 async def _page_and_twins(visitor: Visitor, job_id: str) -> None:
     page = await visitor.see(urls.page("jobs", job_id))
     assert page.one(".eyebrow > .id").to_text(separator="", strip=False) == job_id
