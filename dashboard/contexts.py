@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from collector.alerts.listing import Alert
 from collector.diagnosis.answer import Answer, AnswerSpan, EvidenceItem, PhaseName, Verdict
 from collector.queries import EndpointSummary, GroupSummary, Overview, StandsOut, StopChannel, WorkerSummary
+from collector.watch.ledger import Finding
 
 Tone = Literal["good", "bad", "open", "neutral"]
 
@@ -266,6 +268,7 @@ class StopChannelsPage:
     """Whether workers can be told to stop a request."""
 
     site: Site = field(metadata=said("The frame."))
+    findings: tuple[Finding, ...] = field(metadata=said("Open findings about stop channels, one an endpoint and kind."))
     channels: tuple[StopChannel, ...] = field(metadata=said("The newest report of each worker, the newest first."))
     next_cursor: str | None = field(metadata=said("Where the next page begins; None on the last one."))
     next_url: str | None = field(metadata=said("Address of the next page."))
@@ -273,12 +276,16 @@ class StopChannelsPage:
 
 
 @dataclass(frozen=True, slots=True)
-class NotBuiltPage:
-    """A page whose engine this version does not have. It says so, and what to use instead."""
+class AlertsPage:
+    """What is wrong now, and whether people were told."""
 
     site: Site = field(metadata=said("The frame."))
-    heading: str = field(metadata=said("The page's name."))
-    explanation: str = field(metadata=said("What it will show, and what already does."))
+    alerts: tuple[Alert, ...] = field(metadata=said("Open alerts and those of the last day, opened last first."))
+    findings: tuple[Finding, ...] = field(metadata=said("Open findings and those of the last day."))
+    more_findings: bool = field(metadata=said("Whether there are more findings than are shown."))
+    next_cursor: str | None = field(metadata=said("Where the next page of alerts begins; None on the last one."))
+    next_url: str | None = field(metadata=said("Address of the next page."))
+    first_url: str | None = field(metadata=said("Address of the newest page, where this is a later one."))
 
 
 @dataclass(frozen=True, slots=True)

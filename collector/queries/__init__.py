@@ -1,11 +1,9 @@
 """One function, one SQL text, one typed answer. Values are bound, never pasted into a text.
 
 `job`: everything stored about one request. `jobs`: requests as last diagnosed. `groups`: same failure, grouped.
-`fleet`: endpoints, workers, stop channels, the counts of the overview. `findings`: what is wrong with a worker.
-`waiting`: which requests wait for a diagnosis.
+`fleet`: endpoints, workers, stop channels, the counts of the overview. `waiting`: which requests wait for a diagnosis.
 """
 
-from .findings import Finding, stop_channel_findings
 from .fleet import (
     EndpointSummary,
     Overview,
@@ -27,7 +25,6 @@ __all__ = [
     "LIMIT_MAX",
     "NO_FAILURE",
     "EndpointSummary",
-    "Finding",
     "GroupDetail",
     "GroupSummary",
     "Hardware",
@@ -50,7 +47,6 @@ __all__ = [
     "list_jobs",
     "overview",
     "spans_of_job",
-    "stop_channel_findings",
     "stop_channels",
     "stored_jobs",
     "workers",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Final
 
@@ -10,6 +11,7 @@ from fastapi import Request, Response
 from collector import queries
 from collector.app import db_of
 from collector.auth import ReadTenant
+from collector.watch.ledger import list_findings
 from dashboard import render, urls
 from dashboard.contexts import StopChannelsPage
 from dashboard.pages._rows import paged
@@ -26,16 +28,21 @@ async def stop_channels_page(request: Request, tenant: ReadTenant) -> Response:
 async def stop_channels_json(request: Request, tenant: ReadTenant) -> Response:
     """`/stop-channels.json`."""
     page = await _channels(request, tenant)
-    return render.json({"items": page.channels, "next_cursor": page.next_cursor})
+    return render.json({"items": page.channels, "next_cursor": page.next_cursor, "findings": page.findings})
 
 
 async def _channels(request: Request, tenant: str) -> StopChannelsPage:
     cursor = request.query_params.get("cursor") or None
     twins = (("JSON", urls.listing("/stop-channels.json", {"cursor": cursor})),)
     site = site_of(request, "Stop channels", "Stop channels", twins=twins)
-    found = await queries.stop_channels(db_of(request), tenant, site.now - DAY, cursor=cursor)
+    db, since = db_of(request), site.now - DAY
+    found, wrong = await asyncio.gather(
+        queries.stop_channels(db, tenant, since, cursor=cursor),
+        list_findings(db, tenant, since, site.now, state="open", limit=queries.LIMIT_MAX),
+    )
     return StopChannelsPage(
         site=site,
+        findings=tuple(one for one in wrong.items if one.code.startswith("stop_channel_")),
         channels=tuple(found.items),
         next_cursor=found.next_cursor,
         next_url=paged("/stop-channels", {}, found.next_cursor),

@@ -1,4 +1,4 @@
-"""Lists: requests, groups, endpoints, workers, stop channels, findings. Rows come from real diagnoses."""
+"""Lists: requests, groups, endpoints, workers, stop channels. Rows come from real diagnoses."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from parts import Clock
 from collector import queries
 from collector.answers import answer_of_job
 from collector.clickhouse import Database
-from collector.diagnosis.answer import EvidenceItem, Group
+from collector.diagnosis.answer import Group
 from collector.digest import Digest
 from collector.errors import BadInput
-from collector.queries import EndpointSummary, Finding, Hardware, JobFilter, Overview, StopChannel, WorkerSummary
+from collector.queries import EndpointSummary, Hardware, JobFilter, Overview, StopChannel, WorkerSummary
 from collector.queries.cursor import Place, read, written
 from collector.rows import SpanRow
 from collector.settings import Settings
@@ -281,7 +281,7 @@ async def test_a_worker_is_dead_only_where_its_newest_boot_is_known_to_be(db: Da
     assert await queries.workers(db, "stranger", since) == queries.Page([], None)
 
 
-async def test_a_stop_channel_is_its_newest_report_and_a_dead_one_a_finding(db: Database, clock: Clock) -> None:
+async def test_a_stop_channel_is_its_newest_report(db: Database, clock: Clock) -> None:
     worker, fine = Teller(clock.now), Teller(clock.now, worker="w-2", boot="c" * 32)
     since = clock.now - timedelta(hours=1)
     bad = worker.stop_channel(
@@ -317,32 +317,3 @@ async def test_a_stop_channel_is_its_newest_report_and_a_dead_one_a_finding(db: 
         rate_per_second=None,
     )
     assert [(one.worker_id, one.state) for one in channels.items] == [("w-1", "failing"), ("w-2", "ok")]
-    opened = worker.zero + timedelta(seconds=40)
-    finding = Finding(
-        key=f"stop_channel_dead:w-1:{'b' * 32}:{worker.ns(40)}",
-        code="stop_channel_dead",
-        severity="error",
-        state="open",
-        endpoint_id="ep-1",
-        worker_ids=("w-1",),
-        job_ids=("j",),
-        opened_at=opened,
-        updated_at=worker.zero + timedelta(seconds=100),
-        resolved_at=None,
-        sentence="The stop channel of worker w-1 gave no valid answer for 65 s: a stop sent to it is lost.",
-        evidence=(
-            EvidenceItem(
-                source="worker",
-                what="event",
-                text="stop_channel: failing",
-                at=worker.zero + timedelta(seconds=100),
-                span_id=bad.span_id,
-            ),
-        ),
-    )
-    assert await queries.stop_channel_findings(db, "default", since) == queries.Page([finding], None)
-
-    await store(db, [worker.stop_channel(130, "ok")])
-    (resolved,) = (await queries.stop_channel_findings(db, "default", since)).items
-    assert (resolved.key, resolved.state) == (finding.key, "resolved")
-    assert resolved.resolved_at == worker.zero + timedelta(seconds=130)

@@ -1,13 +1,14 @@
-"""Groups, endpoints, workers and stop channels; and alerts, which are not built and say so."""
+"""Groups, endpoints, workers and stop channels; findings and alerts."""
 
 from __future__ import annotations
 
 import pytest
-from otlp_worker import OOM_LINE, completed, stop_channel
+from otlp_worker import OOM_LINE, completed, span, stop_channel
+from parts import eventually
 from visitors import Visitor
 
 from dashboard import urls
-from sdk_exporter.contract import Key
+from sdk_exporter.contract import Key, SpanName
 
 WILD = "a/b <script>%2F\"'.json"
 
@@ -92,8 +93,22 @@ async def test_stop_channels_tell_states_and_do_not_invent_numbers(visitor: Visi
     assert (await visitor.client.get("/stop-channels.json")).json()["items"][0]["polls"] in (60, None)
 
 
-async def test_alerts_do_not_pretend(visitor: Visitor) -> None:
-    page = await visitor.see("/alerts", 501)
-    assert page.text("h1") == "Alerts are not built yet"
-    assert (await visitor.client.get("/alerts.json")).json()["code"] == "not_built"
-    assert not (await visitor.see("/")).all("nav a[href='/alerts']")
+async def test_alerts_tell_what_is_wrong_and_say_when_nothing_is(visitor: Visitor) -> None:
+    page = await visitor.see("/alerts")
+    assert page.texts("p.note") == [
+        "The store answered: no alert is open, and none changed in the last day.",
+        "The store answered: no finding is open, and none changed in the last day.",
+    ]
+    assert (await visitor.see("/")).all("nav a[href='/alerts']")
+    beat = [span(SpanName.HEARTBEAT, -1, -1)]
+    await visitor.send([*beat, *stop_channel("disabled")], worker=WILD, endpoint=WILD)
+
+    async def found() -> bool:
+        return bool((await visitor.client.get("/alerts.json")).json()["findings"])
+
+    await eventually(found)
+    page = await visitor.see("/alerts")
+    assert f"1 worker of endpoint {WILD} do not poll" in page.text("[aria-labelledby=findings] .job-sentence")
+    page = await visitor.see("/stop-channels")
+    assert "do not poll for stop signals" in page.text("[aria-labelledby=wrong] .job-sentence")
+    assert (await visitor.client.get("/stop-channels.json")).json()["findings"][0]["code"] == "stop_channel_disabled"
