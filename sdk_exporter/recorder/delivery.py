@@ -63,6 +63,7 @@ class Delivery:
         self._outcome: Outcome | None = None
         self._asked = threading.Condition()
         self._hurry = self._stop = False
+        self._asked_at: float | None = None
         self.failures = 0
         """Tries in a row that reached nobody or were put off."""
         self.delivered = 0
@@ -70,6 +71,12 @@ class Delivery:
         """The last reason for a try to fail, in words."""
         self._thread = threading.Thread(target=self._run, name="stallscope-delivery", daemon=True)
         self._thread.start()
+
+    @property
+    def waiting_seconds(self) -> float:
+        """How long the collector has owed an answer."""
+        asked_at = self._asked_at
+        return 0.0 if asked_at is None else time.monotonic() - asked_at
 
     @property
     def busy(self) -> bool:
@@ -119,7 +126,9 @@ class Delivery:
         """Until taken or refused for good; False when told to stop."""
         pause = _FIRST_PAUSE_SECONDS
         while not self._stop:
+            self._asked_at = time.monotonic()
             answer = self._post(body)
+            self._asked_at = None
             if answer.status is not None and 200 <= answer.status < 300:
                 self._taken(body, answer.rejected, outcome)
                 return True

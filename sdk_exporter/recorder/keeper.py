@@ -41,6 +41,8 @@ _ORPHAN_TERM_SECONDS: Final = 0.3
 _ORPHAN_KILL_SECONDS: Final = 0.2
 _LAST_WORDS_SECONDS: Final = 0.5
 """What the recorder gets beyond the flush, to put what is unsent on disk."""
+_SAVING_SECONDS: Final = 10.0
+"""The same where there is a disk for it and much is unsent: the worker's exit waits only as long as it takes."""
 _LAST_STALE_SECONDS: Final = 1.5
 """The same after the worker's end, when time is short."""
 _LAST_STARTS: Final = 5
@@ -411,7 +413,8 @@ class Keeper:
         self.page.set(spool.Page.FINISHED, 1)
         size = os.fstat(self.events).st_size
         starts = 0
-        while time.monotonic() < deadline + _LAST_WORDS_SECONDS:
+        longest = _SAVING_SECONDS if os.environ.get("STALLSCOPE_SPOOL_DIR", "").strip() else _LAST_WORDS_SECONDS
+        while time.monotonic() < deadline + longest:
             if self._recorder is None:
                 if self.page.get(spool.Page.ACKNOWLEDGED) >= size or self.page.get(spool.Page.FINISHED) == 2:
                     break  # all is handed on, or it said good-bye itself

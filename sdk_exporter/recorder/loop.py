@@ -47,6 +47,8 @@ _LAST_WORDS_SECONDS: Final = 0.2
 """Of the flush, for putting what is unsent on disk."""
 _GIVE_UP_SECONDS: Final = 0.4
 _TRIES_BEFORE_GIVING_UP: Final = 2
+_SILENT_SECONDS: Final = 1.0
+"""A collector that owes an answer for so long is a black hole as far as the exit is concerned."""
 
 
 def run_recorder(
@@ -306,7 +308,10 @@ class Recorder:
         if self._hurried_since is None:
             self._hurried_since = now
         # Evidence that stays on disk need not hold up the exit while nobody listens; without a disk it is worth it.
-        nobody_there = self._delivery is not None and self._delivery.failures >= _TRIES_BEFORE_GIVING_UP
+        delivery = self._delivery
+        nobody_there = delivery is not None and (
+            delivery.failures >= _TRIES_BEFORE_GIVING_UP or delivery.waiting_seconds >= _SILENT_SECONDS
+        )
         if nobody_there and self._settings.spool_dir and now - self._hurried_since >= _GIVE_UP_SECONDS:
             return True
         return now >= deadline - _LAST_WORDS_SECONDS

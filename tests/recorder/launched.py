@@ -65,7 +65,7 @@ def launch(sink: Sink, tmp_path: Path) -> Iterator[Launch]:
         process = subprocess.Popen(
             # A machine that is busy with other tests may need more than the usual two seconds for the end.
             [sys.executable, "-m", "sdk_exporter", "--flush", "30", *options, "--", sys.executable, str(script)],
-            env=clean_environment(OTEL_EXPORTER_OTLP_ENDPOINT=sink.url, **(env or {})),
+            env=clean_environment(**{"OTEL_EXPORTER_OTLP_ENDPOINT": sink.url, **(env or {})}),
             cwd=tmp_path,
             **popen,
         )

@@ -6,10 +6,12 @@ import os
 import random
 import shutil
 import signal
+import socket
 import ssl
 import string
 import subprocess
 import sys
+import time
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -170,6 +172,26 @@ def test_unsent_evidence_is_kept_on_disk_and_shipped_by_the_next_start(
     assert death.attributes["process.exit.code"] == 8
     until(lambda: not list(folder.iterdir()))
     second.communicate(timeout=SECONDS)
+
+
+def test_black_hole_costs_the_exit_little_and_loses_nothing(launch: Launch, sink: Sink, tmp_path: Path) -> None:
+    """A collector that takes the connection and never answers, and a backlog of many spans."""
+    folder = tmp_path / "spool"
+    code = """
+    boot_ends()
+    for number in range(3000):
+        put("point", n="work", id=f"{number + 1:016x}", tr=JOB_TRACE, a={"words": "a text of some length " * 4})
+    time.sleep(1.5)
+    say(time.time())
+    """
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        url = f"http://127.0.0.1:{hole.getsockname()[1]}"
+        process = launch(code, env={"STALLSCOPE_SPOOL_DIR": str(folder), "OTEL_EXPORTER_OTLP_ENDPOINT": url})
+        out, _ = process.communicate(timeout=SECONDS)
+        assert time.time() - float(out) < 20, "the flush of 30 seconds was waited for"
+    second = launch("sys.stdin.readline()", stdin=subprocess.PIPE, env={"STALLSCOPE_SPOOL_DIR": str(folder)})
+    sink.wait_for(lambda s: len({span.span_id for span in s.named("work")}) == 3000)
+    second.communicate(b"\n", timeout=SECONDS)
 
 
 def test_spool_on_disk_is_bounded_and_the_oldest_leaves_first(tmp_path: Path) -> None:
