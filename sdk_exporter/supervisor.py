@@ -314,14 +314,20 @@ class Supervisor:
     def _wait_for_a_request(self) -> None:
         """The SDK goes on claiming meanwhile, unless its loop is blocked; the first request that comes hears why."""
         deadline = time.monotonic() + CLAIM_TO_FAIL_SECONDS
-        if not self._in_hand() and self._is_claiming() and self._is_loop_blocked():
-            left = deadline - time.monotonic()
-            try:
-                asyncio.run(asyncio.wait_for(self._claim(), left))
-            except asyncio.TimeoutError:
-                return
-        while not self._in_hand() and self._is_claiming() and time.monotonic() < deadline:
+        is_blocked: bool | None = None
+        while not self._in_hand() and self._is_claiming() and (left := deadline - time.monotonic()) > 0:
+            if is_blocked is None:
+                is_blocked = self._is_loop_blocked()
+            if is_blocked:
+                self._claim_one(left)
             time.sleep(IN_HAND_LOOK_SECONDS)
+
+    def _claim_one(self, seconds: float) -> None:
+        """One poll in the blocked loop's place; it may end empty."""
+        try:
+            asyncio.run(asyncio.wait_for(self._claim(), seconds))
+        except Exception:  # noqa: BLE001, S110 - whatever the poll met, the next one may do better
+            pass
 
     def _is_loop_blocked(self) -> bool:
         answered = threading.Event()

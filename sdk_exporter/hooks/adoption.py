@@ -20,6 +20,7 @@ from sdk_exporter import events, ledger, supervisor
 from sdk_exporter.contract import Key, PrestartKind, SpanName
 from sdk_exporter.events import Span
 from sdk_exporter.guard import never_raise
+from sdk_exporter.hooks import delivery
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
@@ -238,7 +239,7 @@ def _failed_with_phase(given: list[Any]) -> None:
             passed(job_id, is_open=False)
             attempt = ledger.in_hand.get(job_id)
             if attempt is not None:
-                ledger.release(attempt, "prestart_failed")
+                ledger.release(attempt, delivery.outcome_of_failure(attempt.delivery))
 
 
 HOOKS: Final[tuple[tuple[str, str, Callable[..., Any]], ...]] = (

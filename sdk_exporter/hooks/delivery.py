@@ -93,6 +93,11 @@ class Delivery:
             span.end(error=error or _why_unserialisable(job_data), attributes={Key.DELIVER_LAST: True})
 
 
+def outcome_of_failure(told: Delivery | None) -> str:
+    """Word for the release of a request that was failed with prestart, unless nobody could be told."""
+    return "prestart_failed" if told is None or told.is_delivered else told.outcome
+
+
 class Chunk:
     """All tries of one chunk of a stream. No span of its own: there may be thousands, and none decides the request."""
 

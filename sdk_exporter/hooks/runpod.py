@@ -483,7 +483,7 @@ async def _fail_request(job_id: str, payload: dict[str, str]) -> None:
         gated = _gated.get(attempt)
         if gated is not None:
             gated.end("error", attributes={Key.ERROR_TYPE: payload["error_type"]})
-        ledger.release(attempt, "prestart_failed")
+        ledger.release(attempt, delivery.outcome_of_failure(attempt.delivery))
 
 
 async def _claim_one() -> None:

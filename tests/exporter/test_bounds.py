@@ -21,7 +21,7 @@ def test_clip_keeps_the_head_within_the_bound(text: str, limit: int) -> None:
 
 
 @given(ANY_TEXT, st.integers(0, 400))
-def test_tail_keeps_the_end_within_both_bounds(text: str, limit: int) -> None:
+def test_tail_keeps_the_end_within_both_bounds(text: str, limit: int) -> None:  # A8
     out = bounds.tail(text, limit)
     assert len(out.encode()) <= limit
     assert len(json.dumps(out, ensure_ascii=False).encode()) - 2 <= limit
@@ -34,7 +34,7 @@ def test_json_bytes_is_what_json_costs(text: str) -> None:
     assert bounds.json_bytes(clean) == len(json.dumps(clean, ensure_ascii=False).encode()) - 2
 
 
-def test_a_cut_is_marked_and_a_short_text_is_not_touched() -> None:
+def test_a_cut_is_marked_and_a_short_text_is_not_touched() -> None:  # A9
     assert bounds.clip("a" * 100, 50).endswith(bounds.CUT_MARK)
     assert bounds.clip("déjà vu", 50) == "déjà vu"
     assert bounds.tail("x\n" * 20_000, 16_384).count("\n") == 5461

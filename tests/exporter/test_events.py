@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sdk_exporter import events, ledger, spool
+from sdk_exporter import events, ledger, spool, tee
 from sdk_exporter.contract import REDACTED, ChannelViolation, Key, SpanName
 from sdk_exporter.events import Boot
 from sdk_exporter.hooks import channels
@@ -107,6 +108,21 @@ async def _current() -> Any:
     return events.current.get()
 
 
+def test_a_line_of_a_plain_thread_is_the_workers_and_no_jobs(written: Read) -> None:  # A11
+    told = tee.Tee("stdout", handler_logs=True).told
+    attempt = ledger.claim("job-1")
+    token = events.current.set(attempt)
+    thread = threading.Thread(target=told, args=("from a thread\n",))
+    thread.start()
+    thread.join()
+    told("from the job\n")
+    events.current.reset(token)
+    assert [(record["b"], record.get("j")) for record in written()] == [
+        ("from a thread\n", None),
+        ("from the job\n", "job-1"),
+    ]
+
+
 def reports(read: Read) -> list[tuple[str, int, int]]:
     told = [record["a"] for record in read()]
     return [(a[Key.CHANNEL_STATE], a[Key.CHANNEL_POLLS], a[Key.CHANNEL_CONSECUTIVE_FAILURES]) for a in told]
@@ -114,7 +130,7 @@ def reports(read: Read) -> list[tuple[str, int, int]]:
 
 def test_a_channel_reports_its_death_and_the_second_valid_answer_after_it(
     written: Read, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> None:  # A40, A48
     monkeypatch.setattr(channels, "DEAD_SECONDS", 0.0)
     channel = Channel(SpanName.STOP_CHANNEL)
     channel.polled(0.1, is_empty=True)
@@ -138,7 +154,7 @@ def test_a_flapping_channel_is_told_thirty_times_a_minute_at_most(written: Read)
     assert len(reports(written)) == channels.CHANGES_PER_REPORT_TIME
 
 
-def test_a_channel_that_spins_is_told_once_with_its_rate(written: Read) -> None:
+def test_a_channel_that_spins_is_told_once_with_its_rate(written: Read) -> None:  # A41
     channel = Channel(SpanName.JOB_TAKE)
     for _ in range(500):
         channel.polled(0.0, is_empty=True, is_idle=True)

@@ -145,7 +145,7 @@ async def test_a_sync_handler_that_succeeds_raises_or_returns_an_error(platform:
         ]
 
 
-async def test_a_refused_or_impossible_result_is_told_as_lost(platform: Platform, tmp_path: Path) -> None:
+async def test_a_refused_or_impossible_result_is_told_as_lost(platform: Platform, tmp_path: Path) -> None:  # A36
     async with observed_worker(platform, tmp_path, SYNC) as worker:
         platform.arm("job-done", Fault(status=400))
         refused = await worker.submit(do="something")
@@ -179,7 +179,9 @@ async def test_a_refused_or_impossible_result_is_told_as_lost(platform: Platform
         assert told[-2]["x"]["message"] == "Object of type object is not JSON serializable"
 
 
-async def test_an_async_handler_that_is_stopped_swallows_or_cancels_itself(platform: Platform, tmp_path: Path) -> None:
+async def test_an_async_handler_that_is_stopped_swallows_or_cancels_itself(
+    platform: Platform, tmp_path: Path
+) -> None:  # A44, A46, A50, A51
     async with observed_worker(platform, tmp_path, ASYNC) as worker:
         kind = {"handler.kind": "async"}
 
@@ -270,7 +272,9 @@ async def generator(platform: Platform, directory: Path, define: str) -> None:
         assert "sdk_exporter" not in error
 
 
-async def test_a_sync_generator_counts_its_chunks_and_tells_its_exception(platform: Platform, tmp_path: Path) -> None:
+async def test_a_sync_generator_counts_its_chunks_and_tells_its_exception(
+    platform: Platform, tmp_path: Path
+) -> None:  # A32
     await generator(platform, tmp_path, "def")
 
 

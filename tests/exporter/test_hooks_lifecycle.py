@@ -25,7 +25,7 @@ runpod.serverless.start({"handler": handler})
 
 async def test_a_worker_shut_down_while_idle_leaves_the_claim_of_its_open_poll(
     platform: Platform, tmp_path: Path
-) -> None:
+) -> None:  # A15
     """The stranded claim: told to stop, the worker takes a request with the poll that is open, and ends with 0."""
     async with observed_worker(platform, tmp_path, PLAIN) as worker:
         platform.hold(worker.endpoint, 30.0, stop_seconds=0.5)
@@ -99,7 +99,9 @@ def states(worker: ObservedWorker, name: str) -> list[tuple[str, str | None]]:
     return [state for at, state in enumerate(found) if at == 0 or found[at - 1] != state]
 
 
-async def test_the_stop_channel_tells_each_change_of_its_state_at_once(platform: Platform, tmp_path: Path) -> None:
+async def test_the_stop_channel_tells_each_change_of_its_state_at_once(
+    platform: Platform, tmp_path: Path
+) -> None:  # A40, A41, A42, A45
     answers = [
         ("<html>", "text/html", "content_type"),
         ("{", "application/json", "parse"),
@@ -126,10 +128,17 @@ async def test_the_stop_channel_tells_each_change_of_its_state_at_once(platform:
         for body, content_type, violation in answers:
             platform.send_stop(worker.endpoint, worker.name, body, content_type)
             await worker.wait_for(reported(("violating", violation)), violation)
+        assert spans(worker, "stop_channel")[-1]["a"]["stallscope.stop_channel.hold_seconds_p50"] >= 0
+        # A signal for a request that is not here, over and over: the SDK asks again without a pause.
+        again = Fault(status=200, times=2_000, body='{"jobsToStop": ["nobody"]}', content_type="application/json")
+        platform.arm("job-stop", again)
+        await worker.wait_for(lambda _: ("spinning", None) in states(worker, "stop_channel"), "spin")
+        platform.disarm("job-stop")
+        assert len(spans(worker, "job.stop")) == 1  # told once, however often it comes
         assert await worker.terminate() == 0
 
 
-async def test_a_worker_without_a_stop_channel_says_so(platform: Platform, tmp_path: Path) -> None:
+async def test_a_worker_without_a_stop_channel_says_so(platform: Platform, tmp_path: Path) -> None:  # A43
     async with observed_worker(
         platform,
         tmp_path,
@@ -174,7 +183,7 @@ async def test_a_claim_that_the_sdk_loses_on_intake_is_told(platform: Platform, 
 
 async def test_a_stop_that_nobody_answers_is_told_as_ignored_and_then_as_it_ends(
     platform: Platform, tmp_path: Path
-) -> None:
+) -> None:  # A49
     code = """
 import asyncio, pathlib
 import runpod
@@ -202,6 +211,35 @@ runpod.serverless.start({"handler": handler})
         assert spans(worker, "job.stop")[0]["a"]["stallscope.stop.seconds"] >= 10
 
 
+async def test_an_error_while_the_worker_drains_is_told_like_any_other(
+    platform: Platform, tmp_path: Path
+) -> None:  # A47
+    code = """
+import asyncio, pathlib
+import runpod
+
+async def handler(job):
+    print("waiting", flush=True)
+    while not pathlib.Path("go").exists():
+        await asyncio.sleep(0.05)
+    raise RuntimeError("late and genuine")
+
+runpod.serverless.start({"handler": handler})
+"""
+    async with observed_worker(platform, tmp_path, code) as worker:
+        job_id = await worker.submit(number=1)
+        await worker.wait_output("waiting")
+        worker.process.send_signal(signal.SIGTERM)
+        await worker.wait_span("worker.shutdown", kind="start")
+        (worker.directory / "go").touch()
+        assert await worker.exit_code() == 0
+        (run,), (sent,) = spans(worker, "job.run"), spans(worker, "job.deliver")
+        assert (run["s"], run["x"]["message"], sent["s"]) == ("error", "late and genuine", "ok")
+        begun, ended = story(worker, names=["worker.shutdown"])
+        assert (begun["a"]["shutdown.jobs_in_hand"], ended["a"]["shutdown.jobs_in_hand"]) == (["A"], [])
+        assert platform.jobs[job_id].status == "FAILED"
+
+
 async def test_a_full_event_file_costs_the_records_and_nothing_else(platform: Platform, tmp_path: Path) -> None:
     full = spool.DEFAULT_CAP_BYTES + 1
     async with observed_worker(platform, tmp_path, PLAIN, unread_bytes=full) as worker:
@@ -212,7 +250,9 @@ async def test_a_full_event_file_costs_the_records_and_nothing_else(platform: Pl
         assert worker.dropped() >= 10
 
 
-async def test_a_stop_for_a_handler_that_blocks_the_loop_comes_too_late(platform: Platform, tmp_path: Path) -> None:
+async def test_a_stop_for_a_handler_that_blocks_the_loop_comes_too_late(
+    platform: Platform, tmp_path: Path
+) -> None:  # A52
     code = PLAIN.replace(
         "return job",
         "import pathlib, time\n    print('waiting', flush=True)\n"

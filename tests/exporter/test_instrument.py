@@ -85,7 +85,7 @@ def test_a_second_call_does_nothing_and_disabled_means_nothing(tmp_path: Path) -
     assert told(off) == []
 
 
-def test_a_bad_setting_warns_once_and_the_worker_goes_on(tmp_path: Path) -> None:
+def test_a_bad_setting_warns_once_and_the_worker_goes_on(tmp_path: Path) -> None:  # A12
     code = "import sdk_exporter\nsdk_exporter.instrument()\nsdk_exporter.instrument()\nprint('on')"
     done = run(code, tmp_path, environ={"STALLSCOPE_LOG_CAPTURE": "everything", "STALLSCOPE_LOG_TAIL_BYTES": "-3"})
     assert done.stdout == "on\n"
@@ -258,7 +258,7 @@ async def test_one_line_is_enough_for_the_reason_and_the_last_lines_of_a_crash(s
     assert tail.endswith("RuntimeError: CUDA out of memory\n")
 
 
-async def test_what_a_handler_prints_stays_in_the_worker_unless_asked_for(sink: Sink, tmp_path: Path) -> None:
+async def test_what_a_handler_prints_stays_in_the_worker_unless_asked_for(sink: Sink, tmp_path: Path) -> None:  # A13
     code = """
         import sdk_exporter
         sdk_exporter.instrument()

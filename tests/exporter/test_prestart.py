@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from observed_worker import ObservedWorker, observed_worker, spans, story
 
-from collector.demo.platform import Platform
+import sdk_exporter
+from collector.demo.platform import Fault, Platform
+from sdk_exporter import supervisor
 
 START = """
 def handler(job):
@@ -48,7 +50,7 @@ async def failed_worker(worker: ObservedWorker, *ids: str) -> None:
     assert {r["j"] for r in worker.records() if r["k"] == "release"} == set(ids)
 
 
-async def test_hooks_run_in_order_and_requests_wait_for_them(platform: Platform, tmp_path: Path) -> None:
+async def test_hooks_run_in_order_and_requests_wait_for_them(platform: Platform, tmp_path: Path) -> None:  # A1, A3
     code = worker_code(
         """
 import sdk_exporter
@@ -112,7 +114,7 @@ threading.Thread(target=watch, daemon=True).start()
 
 async def test_a_hook_out_of_gpu_memory_fails_the_request_in_hand_with_its_reason(
     platform: Platform, tmp_path: Path
-) -> None:
+) -> None:  # A4, A17, A21
     code = worker_code(
         """
 import sdk_exporter
@@ -130,6 +132,7 @@ def never():
 """
     )
     async with observed_worker(platform, tmp_path, code) as worker:
+        platform.hold(worker.endpoint, 600.0, stop_seconds=600.0)  # the exit does not wait for open polls
         job_id = await worker.submit(number=1)
         await worker.wait_span("job.gated", kind="start")
         (worker.directory / "go").touch()
@@ -180,7 +183,9 @@ HANGS = {
 }
 
 
-async def test_the_phase_is_bounded_whatever_the_hook_does(platform: Platform, tmp_path: Path) -> None:
+async def test_the_phase_is_bounded_whatever_the_hook_does(
+    platform: Platform, tmp_path: Path
+) -> None:  # A2, A18, A20, A35
     # At once: each waits for the others' bounds otherwise.
     await asyncio.gather(*(bounded(platform, tmp_path, define) for define in HANGS.values()))
 
@@ -188,6 +193,10 @@ async def test_the_phase_is_bounded_whatever_the_hook_does(platform: Platform, t
 async def bounded(platform: Platform, tmp_path: Path, define: str) -> None:
     code = worker_code(HANGING.format(define=define), '"prestart_timeout": 1.5')
     async with observed_worker(platform, tmp_path, code) as worker:
+        platform.hold(worker.endpoint, 0.2, stop_seconds=0.2)
+        if define == HANGS["async that blocks the loop"]:
+            # A request that a poll of the blocked loop took before would never be read, by nobody.
+            await worker.wait_span("prestart")
         job_id = await worker.submit(number=1)
         await failed_worker(worker, job_id)
         told = failure(platform, job_id)
@@ -207,7 +216,7 @@ async def bounded(platform: Platform, tmp_path: Path, define: str) -> None:
 
 async def test_a_bound_of_zero_is_a_bound_and_a_users_own_timeout_is_not_ours(
     platform: Platform, tmp_path: Path
-) -> None:
+) -> None:  # A28, A29
     zero = worker_code("def load():\n    pass", '"initializer": load, "init_timeout": 0')
     own = worker_code("def load():\n    raise TimeoutError('hub is slow')", '"initializer": load')
     async with observed_worker(platform, tmp_path, zero) as at_once, observed_worker(platform, tmp_path, own) as users:
@@ -231,9 +240,39 @@ async def test_a_bound_of_zero_is_a_bound_and_a_users_own_timeout_is_not_ours(
         }
 
 
+async def test_exits_and_cancellations_of_a_hook_are_failures(platform: Platform, tmp_path: Path) -> None:  # A30
+    async def error_type(hook: str) -> str:
+        code = worker_code(f"import sys, sdk_exporter\n@sdk_exporter.prestart\n{hook}")
+        async with observed_worker(platform, tmp_path, code) as worker:
+            job_id = await worker.submit(number=1)
+            await failed_worker(worker, job_id)
+            return str(failure(platform, job_id)["error_type"])
+
+    assert await asyncio.gather(
+        error_type("def load():\n    sys.exit(0)"), error_type("async def load():\n    raise asyncio.CancelledError()")
+    ) == ["SystemExit", "asyncio.exceptions.CancelledError"]
+
+
+def test_every_part_of_a_failure_is_bounded_in_bytes_after_it_was_put_together() -> None:  # A31
+    error = RuntimeError("ä" * 100_000)
+    failed = supervisor.Failure("prestart_failed", error, supervisor.hook_name(error), stack="é\n" * 100_000)
+    payload = failed.payload()
+    assert len(payload["error_message"].encode()) <= 4096
+    assert len(payload["error_traceback"].encode()) <= 16_384
+    assert len(json.dumps(payload, ensure_ascii=False).encode()) <= 2 * 4096 + 16_384 + 1024
+
+
+def test_the_decorator_returns_the_function(monkeypatch: pytest.MonkeyPatch) -> None:  # A1
+    def load() -> None: ...
+
+    monkeypatch.setattr(supervisor, "register", lambda _function, _timeout: None)
+    assert sdk_exporter.prestart(load) is load
+    assert sdk_exporter.prestart(timeout=5)(load) is load
+
+
 async def test_an_initializer_that_fails_at_once_with_nothing_in_hand_fails_one_request(
     platform: Platform, tmp_path: Path
-) -> None:
+) -> None:  # A5, A26
     code = worker_code("async def load():\n    raise ImportError('no module')", '"initializer": load')
     async with observed_worker(platform, tmp_path, code) as worker:
         await worker.wait_span("prestart")
@@ -243,7 +282,9 @@ async def test_an_initializer_that_fails_at_once_with_nothing_in_hand_fails_one_
         assert failure(platform, job_id)["error_message"] == "no module"
 
 
-async def test_without_any_request_a_failed_worker_leaves_after_ten_seconds(platform: Platform, tmp_path: Path) -> None:
+async def test_without_any_request_a_failed_worker_leaves_after_ten_seconds(
+    platform: Platform, tmp_path: Path
+) -> None:  # A5, A19
     code = worker_code("async def load():\n    raise ImportError('no module')", '"initializer": load')
     async with observed_worker(platform, tmp_path, code) as worker:
         await worker.wait_span("prestart")
@@ -252,26 +293,36 @@ async def test_without_any_request_a_failed_worker_leaves_after_ten_seconds(plat
         assert time.monotonic() - began < 60
 
 
-async def test_all_requests_in_hand_fail_when_the_initializer_does(platform: Platform, tmp_path: Path) -> None:
+async def test_all_requests_in_hand_fail_when_the_initializer_does(
+    platform: Platform, tmp_path: Path
+) -> None:  # A23, A24, A25, A34
     code = worker_code(
         """
 import pathlib
 def load():
+    threading.Thread(target=threading.Event().wait).start()  # keeps an interpreter that only asks to exit
     while not pathlib.Path("go").exists():
         time.sleep(0.02)
     raise RuntimeError("weights are corrupt")
 """,
-        '"initializer": load, "concurrency_modifier": lambda now: 3',
+        '"initializer": load, "concurrency_modifier": lambda now: 4',
     )
     async with observed_worker(platform, tmp_path, code) as worker:
-        ids = [await worker.submit(number=number) for number in range(3)]
-        await worker.wait_span("job.claimed", kind="point", count=3)
+        ids = [await worker.submit(number=number) for number in range(4)]
+        await worker.wait_span("job.claimed", kind="point", count=4)
+        platform.arm("job-done", Fault(status=400))
         (worker.directory / "go").touch()
-        await failed_worker(worker, *ids)
-        assert [failure(platform, job_id)["error_message"] for job_id in ids] == ["weights are corrupt"] * 3
+        assert await worker.exit_code() == 1
+        outcomes = {r["j"]: r["o"] for r in worker.records() if r["k"] == "release"}
+        # The one whose failure the platform did not take was not told, and is not said to be.
+        assert sorted(outcomes.values()) == ["prestart_failed"] * 3 + ["refused"]
+        told = [job_id for job_id in ids if outcomes[job_id] == "prestart_failed"]
+        assert [failure(platform, job_id)["error_message"] for job_id in told] == ["weights are corrupt"] * 3
 
 
-async def test_a_shutdown_during_prestart_fails_the_request_in_hand(platform: Platform, tmp_path: Path) -> None:
+async def test_a_shutdown_during_prestart_fails_the_request_in_hand(
+    platform: Platform, tmp_path: Path
+) -> None:  # A15, A16
     code = worker_code(
         "import sdk_exporter\n@sdk_exporter.prestart\ndef load_model():\n    threading.Event().wait()",
     )
@@ -287,6 +338,8 @@ async def test_a_shutdown_during_prestart_fails_the_request_in_hand(platform: Pl
         )
         (shutdown,) = story(worker, names=["worker.shutdown"])[1:]
         assert shutdown["a"] == {"shutdown.signal": "SIGTERM", "shutdown.jobs_in_hand": []}
+        # Cancelled is not finished: the handler must not run without its model.
+        assert not [record for record in worker.records() if record.get("n") == "job.run"]
 
 
 async def test_hooks_run_without_instrument_and_with_telemetry_off(platform: Platform, tmp_path: Path) -> None:
@@ -318,7 +371,7 @@ runpod.serverless.start({{"handler": handler}})
 """
 
 
-async def test_a_local_run_does_prestart_first(platform: Platform, tmp_path: Path) -> None:
+async def test_a_local_run_does_prestart_first(platform: Platform, tmp_path: Path) -> None:  # A6
     local = {"RUNPOD_WEBHOOK_GET_JOB": ""}
     for body, code, handled in (("print('loaded')", 0, True), ("raise RuntimeError('no weights')", 1, False)):
         source = "import sys\nsys.argv += ['--test_input', '{\"input\": {}}']\n" + LOCAL.format(body=body)
@@ -333,12 +386,18 @@ async def test_a_local_run_does_prestart_first(platform: Platform, tmp_path: Pat
 
 async def test_the_api_server_does_prestart_first_and_several_of_them_are_refused(
     platform: Platform, tmp_path: Path
-) -> None:
+) -> None:  # A6
     source = LOCAL.format(body="raise RuntimeError('no weights')")
-    for arguments, reason in (
-        (["--rp_serve_api", "--rp_api_port", "0"], "RuntimeError: no weights"),
-        (["--rp_serve_api", "--rp_api_port", "0", "--rp_api_concurrency", "2"], "prestart hooks are not supported"),
-    ):
-        async with observed_worker(platform, tmp_path, f"import sys\nsys.argv += {arguments}\n{source}") as worker:
+
+    async def ends_with(reason: str, *arguments: str, **environ: str) -> None:
+        code = f"import sys\nsys.argv += {list(arguments)}\n{source}"
+        async with observed_worker(platform, tmp_path, code, environ=environ) as worker:
             assert await worker.exit_code() == 1
             assert reason in worker.output()
+
+    api = ("--rp_serve_api", "--rp_api_port", "0")
+    await asyncio.gather(
+        ends_with("RuntimeError: no weights", *api),
+        ends_with("prestart hooks are not supported", *api, "--rp_api_concurrency", "2"),
+        ends_with("prestart hooks are not supported", RUNPOD_REALTIME_PORT="1"),
+    )
