@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
 
 import pytest
 from fleet import Fleet
+from parts import server_url
 
 from collector.alerts.rules import load
 from collector.clickhouse import Database
@@ -14,10 +14,12 @@ from collector.settings import Settings
 from collector.watch.loop import Watch
 
 
-@pytest.fixture
-def database_url(embedded_path: Path) -> str:
-    """A fresh database on the embedded engine."""
-    return f"chdb://{embedded_path}?database=test_{uuid.uuid4().hex[:12]}"
+@pytest.fixture(params=["embedded"])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """A fresh database on the embedded engine, or where a test asks for it on a server."""
+    if request.param == "server":
+        return server_url(request.getfixturevalue("clickhouse"))
+    return f"chdb://{request.getfixturevalue('embedded_path')}?database=test_{uuid.uuid4().hex[:12]}"
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from collector.watch.ledger import act, rows_of
 from collector.watch.loop import Watch
 from sdk_exporter.contract import STARTED_SUFFIX, Key, SpanName
 
+BOTH = pytest.mark.parametrize("database_url", ["embedded", "server"], indirect=True)
+
 
 @pytest.fixture
 def sink() -> Iterator[HttpSink]:
@@ -49,6 +51,7 @@ async def _well_again(fleet: Fleet, workers: list[Worker]) -> None:
         await fleet.live(15)
 
 
+@BOTH
 async def test_one_incident_is_one_word_and_one_recovery_with_two_watchers(fleet: Fleet, sink: HttpSink) -> None:
     one, other = watcher(sink), watcher(sink)
     workers = await _disabled_everywhere(fleet)
@@ -158,6 +161,7 @@ async def _digested(fleet: Fleet, *jobs: str) -> None:
     await digest.round(fleet.db, fleet.settings, fleet.now)
 
 
+@BOTH
 async def test_a_stranded_claim_alerts_but_not_while_telemetry_is_lost(fleet: Fleet, sink: HttpSink) -> None:
     workers = fleet.add(5)
     mine = watcher(sink)
@@ -186,6 +190,7 @@ async def test_a_stranded_claim_alerts_but_not_while_telemetry_is_lost(fleet: Fl
     assert ("StrandedClaims", "open") in told(sink)
 
 
+@BOTH
 async def test_the_failure_rate_needs_a_minimum_and_names_requests(fleet: Fleet, sink: HttpSink) -> None:
     (worker,) = fleet.add(1)
     mine = watcher(sink)

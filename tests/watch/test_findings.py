@@ -20,6 +20,8 @@ from collector.watch.ledger import act
 from collector.watch.loop import Watch
 from sdk_exporter.contract import STARTED_SUFFIX, Key, SpanName
 
+BOTH = pytest.mark.parametrize("database_url", ["embedded", "server"], indirect=True)
+
 
 async def _dying_channels(fleet: Fleet, workers: list[Worker]) -> None:
     """The channel answers HTML: told at the first bad answer, and again when it comes to 30 s and 3 polls."""
@@ -30,6 +32,7 @@ async def _dying_channels(fleet: Fleet, workers: list[Worker]) -> None:
     await fleet.live(15)
 
 
+@BOTH
 async def test_a_dead_stop_channel_is_one_finding_of_the_endpoint(fleet: Fleet) -> None:
     workers = fleet.add(14)
     await fleet.calm()
@@ -63,6 +66,7 @@ async def test_it_comes_back_as_another_occurrence(fleet: Fleet) -> None:
     assert [(one.key.rpartition(":")[2], one.state) for one in found] == [("2", "open"), ("1", "resolved")]
 
 
+@BOTH
 async def test_cancelled_requests_that_still_run_are_counted(fleet: Fleet) -> None:
     (worker,) = fleet.add(1)
     await fleet.calm()
