@@ -2,7 +2,7 @@
 
 The SDK turns exceptions into text, so only the handler's own caller sees them; we stand there. Frames of ours are
 taken out of the trace again: it goes to the caller of the job, word for word. (Before Python 3.11 the interpreter puts
-one of them back; the trace then shows one line more.)
+one of them back; `hooks.traces` leaves it out.)
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import json
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -20,7 +21,7 @@ from sdk_exporter import beats, events, importing, ledger, supervisor
 from sdk_exporter.contract import ChannelViolation, Key, SpanName
 from sdk_exporter.events import Attempt, Span
 from sdk_exporter.guard import never_raise
-from sdk_exporter.hooks import adoption, checks, delivery, handler, http, stops
+from sdk_exporter.hooks import adoption, checks, delivery, handler, http, stops, traces
 from sdk_exporter.hooks.channels import Channel, Poll, violation_of_stop, violation_of_take
 from sdk_exporter.hooks.delivery import Chunk, Delivery
 from sdk_exporter.settings import warn_once
@@ -62,6 +63,8 @@ def install() -> None:
     if adoption.runs_hooks() or adoption.runs_initializer():
         for module, name, wrapper in adoption.HOOKS:
             _patch(module, name, wrapper)
+    if sys.version_info < (3, 11):
+        _patch_traces()
     checks.watch_registered()
     adoption.adopt_prestart()
     importing.when_imported(f"{_MODULES}.rp_fastapi", _patch_api)
@@ -75,6 +78,12 @@ def _patch(module_name: str, name: str, wrapper: Callable[..., Any]) -> None:
     holder = getattr(module, parts[0], None) if len(parts) == 2 else module
     if holder is not None and hasattr(holder, parts[-1]):
         wrapt.wrap_function_wrapper(module, name, wrapper)
+
+
+@never_raise
+def _patch_traces() -> None:
+    rp_job: Any = importlib.import_module(f"{_MODULES}.rp_job")
+    rp_job.traceback = traces.Traces()
 
 
 @never_raise

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import traceback
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from sdk_exporter import events, ledger, spool, tee
 from sdk_exporter.contract import REDACTED, ChannelViolation, Key, SpanName
 from sdk_exporter.events import Boot
-from sdk_exporter.hooks import channels
+from sdk_exporter.hooks import channels, handler, traces
 from sdk_exporter.hooks.channels import Channel
 
 Read = Callable[[], list[dict[str, Any]]]
@@ -121,6 +123,37 @@ def test_a_line_of_a_plain_thread_is_the_workers_and_no_jobs(written: Read) -> N
         ("from a thread\n", None),
         ("from the job\n", "job-1"),
     ]
+
+
+def test_a_trace_is_formatted_without_frames_of_ours(written: Read) -> None:
+    """Where the interpreter puts them back: what the SDK sends is the same as without us."""
+
+    def users(_job: object) -> None:
+        raise ValueError("no")
+
+    def formatted(called: Callable[[object], Any]) -> str:
+        try:
+            called({})
+        except ValueError as error:
+            ours = error.__traceback__
+            assert ours is not None
+            if called is not users:  # as before Python 3.11
+                frame = types.TracebackType(ours.tb_next, stand_in_frame(called), 0, 1)
+                error.__traceback__ = types.TracebackType(frame, ours.tb_frame, ours.tb_lasti, ours.tb_lineno)
+            return traces.Traces().format_exc()
+        return ""
+
+    watched = handler.called(users, ledger.claim("job-1"))
+    assert formatted(watched) == formatted(users)
+    assert traces.Traces().print_exc is traceback.print_exc
+
+
+def stand_in_frame(called: Callable[[object], Any]) -> types.FrameType:
+    """A frame of the stand-in's file."""
+    code = compile("import sys; frame = sys._getframe()", called.__code__.co_filename, "exec")
+    found: dict[str, types.FrameType] = {}
+    exec(code, found)  # noqa: S102
+    return found["frame"]
 
 
 def reports(read: Read) -> list[tuple[str, int, int]]:
