@@ -402,10 +402,10 @@ class Request:
         try:
             seen = self._until_over(budget, queue_seconds)
         except CallerError as error:
-            self.span.end_badly(error)
+            self.span.end_badly(error, self.seen)
             raise self._about_this(error) from None
         except BaseException as error:
-            self.span.end_badly(error)
+            self.span.end_badly(error, self.seen)
             raise
         self.span.end(seen)
         return self.checked(seen)

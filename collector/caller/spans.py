@@ -52,8 +52,8 @@ class RequestSpan:
     def end(self, seen: Seen) -> None:
         """The request is over."""
 
-    def end_badly(self, error: BaseException) -> None:
-        """The caller has stopped waiting."""
+    def end_badly(self, error: BaseException, seen: Seen | None = None) -> None:
+        """The caller has stopped waiting; `seen` is the last answer."""
 
 
 class Spans:
@@ -168,9 +168,10 @@ class _SentRequest(RequestSpan):
                 self._set_error(seen.status or "unknown")
             self._span.end()
 
-    def end_badly(self, error: BaseException) -> None:
+    def end_badly(self, error: BaseException, seen: Seen | None = None) -> None:
         if self._span is not None and self._is_open:
             self._is_open = False
+            self._span.set_attributes(self._facts(seen))
             self._set_error(error.code if isinstance(error, CallerError) else type(error).__name__)
             self._span.end()
 

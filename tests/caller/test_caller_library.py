@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 from invoke_side import ENDPOINT, Heard, InvokeSide, JumpingTime, stallscope
 
-from collector.caller import ApiFailed, Endpoint, JobFailed, WaitSpent, WrongInput
+from collector.caller import ApiFailed, Endpoint, JobFailed, WaitSpent, WrongInput, spans
+from collector.cli import calling
 from collector.demo.platform import Fault
 
 sys.path.append(str(Path(__file__).parents[1] / "recorder"))  # the OTLP sink that the recorder's tests have
@@ -64,6 +65,7 @@ def test_a_bad_end_and_a_wait_given_up_are_told_as_errors(sink: Sink, side: Invo
             span for span in sink.named("caller.request") if span.attributes["faas.invocation_id"] == request.id
         )
         assert (whole.status, whole.attributes["error.type"]) == (2, kind)
+        assert whole.attributes["stallscope.caller.status"] == status
 
 
 def test_a_result_that_is_gone_is_told_by_the_look_of_status(sink: Sink) -> None:
@@ -217,6 +219,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.communicate(timeout=60)
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than the two seconds, which a busy machine may need for itself."""
+    monkeypatch.setattr(calling, "VERDICT_SECONDS", 30.0)
+    monkeypatch.setattr(spans, "FLUSH_SECONDS", 30.0)
+
+
 def tell_of_a_failed_run(server: str, job_id: str) -> None:
     """What a worker would tell of a request whose handler raised."""
     now = time.time_ns()
@@ -254,7 +263,7 @@ def tell_of_a_failed_run(server: str, job_id: str) -> None:
 
 
 def test_a_bad_end_comes_with_its_verdict_under_the_error(
-    server: str, side: InvokeSide, monkeypatch: pytest.MonkeyPatch, clock: JumpingTime
+    server: str, patient: None, side: InvokeSide, monkeypatch: pytest.MonkeyPatch, clock: JumpingTime
 ) -> None:
     monkeypatch.setenv("STALLSCOPE_URL", server)
     side.answer("run", {"id": "job-1", "status": "IN_QUEUE"}, times=2)
@@ -270,3 +279,14 @@ def test_a_bad_end_comes_with_its_verdict_under_the_error(
     assert (as_json.code, len(as_json.err.splitlines())) == (1, 1)
     assert set(as_json.error) == {"error", "code", "retryable", "verdict"}
     assert as_json.error["verdict"]["code"] == "handler_failed"
+
+
+def test_the_callers_own_spans_are_with_the_server_before_it_is_asked_for_the_verdict(
+    server: str, patient: None, side: InvokeSide, monkeypatch: pytest.MonkeyPatch, clock: JumpingTime
+) -> None:
+    monkeypatch.setenv("STALLSCOPE_URL", server)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server)
+    clock.at(2, lambda: side.become("TIMED_OUT", error="job timed out"))
+    told = stallscope("run", ENDPOINT, "--input", '{"a":1}', "--json", clock=clock)
+    assert (told.code, told.error["code"]) == (1, "job_failed")
+    assert "the caller saw TIMED_OUT" in told.error["verdict"]["sentence"]  # and no worker told anything
