@@ -169,7 +169,8 @@ def line(subject: str, collector: str, number: int) -> dict[str, float]:
     if subject == "logfire":
         import logfire as client
 
-        client.instrument_print().__enter__()
+        captured = client.instrument_print()  # held: it ends with its object
+        captured.__enter__()
     job(0)
     rounds = []
     for _ in range(5):
