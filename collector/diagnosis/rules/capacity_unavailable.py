@@ -46,7 +46,8 @@ RULE = Rule(
             unless_near=r"back-off pulling",
         ),
         Signal(
-            r"(?:There are|are) no longer any instances available|exceeded quota[^\n]{0,160}(?:gpu|accelerator)"
+            r"(?:There are|are) no longer any instances available|not have the resources to deploy|launchable resource"
+            r"|exceeded quota[^\n]{0,160}(?:gpu|accelerator)"
             r"|\b[1-9]\d* (?:workers? )?throttled\b|throttled workers?[:= ]+[1-9]",
             "no machine with all that was asked for, or more cards than the quota allows",
             (

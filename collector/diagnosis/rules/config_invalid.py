@@ -131,12 +131,19 @@ RULE = Rule(
             not_phases=("handler",),
         ),
         Signal(
+            r"LoRA rank \d+ is greater than|exceeds? max_lora_rank|max_loras? (?:is|was) exceeded",
+            "an adapter asks for more than the engine was started for",
+            ("ValueError: LoRA rank 128 is greater than max_lora_rank 16.",),
+            strength="likely",
+        ),
+        Signal(
             r"(?:pydantic\S{0,40}ValidationError|validation errors? for \S*(?:Config|Settings|Args"
             r"|Options|Engine\w*))|(?:yaml|toml|json)\S{0,20}(?:ScannerError|ParserError"
             r"|TOMLDecodeError)|Config(?:uration)?Error|(?:invalid|bad|malformed"
             r"|failed to (?:parse|read|load)) (?:the )?(?:\w{2,30} )?(?:config(?:uration)?|settings)\b(?: file)?"
             r"|ConfigParser|MissingConfigException|omegaconf\.errors|hydra\.errors"
             r"|error parsing (?:config|configuration|yaml)"
+            r"|Cannot recognize storage type"
             r"|model configuration specifies|unexpected (?:shape|datatype|data-type) for (?:in|out)put"
             r"|unexpected field|Error parsing text-format|failed to (?:read|parse) (?:text proto"
             r"|model config)|Unknown (?:setting|config(?:uration)? (?:key|option))"

@@ -97,7 +97,7 @@ RULE = Rule(
                 "ACL stream synchronize failed, error code:507018",
             ),
             strength="likely",
-            unless=r"out of memory|device kernel image|provided PTX|PTXASError"
+            unless=r"INVALID_PTX|out of memory|device kernel image|provided PTX|PTXASError"
             r"|cudaErrorNoKernelImage|MemoryAllocation|NoDevice|SystemDriverMismatch|ECC"
             r"|InsufficientDriver|DevicesUnavailable"
             r"|SymbolNotFound|driver shutting down|Search for `",

@@ -114,7 +114,7 @@ RULE = Rule(
         ),
         Signal(
             r"Cuda Error in allocate: 2|\bOutOfMemory\b[^\n]{0,60}(?:Error Code 1|defaultAllocator|Requested size)"
-            r"|(?:virtualMemoryBuffer|defaultAllocator)\.cpp[^\n]{0,160}(?:Error Code 1"
+            r"|(?:virtualMemoryBuffer|\w{0,20}Allocator)\.cpp[^\n]{0,160}(?:Error Code 1"
             r"|out of memory)|requested amount of GPU memory"
             r"|Tactic Device request: \d+\w+ Available: \d+",
             "TensorRT's allocator",

@@ -69,7 +69,7 @@ RULE = Rule(
             r"|(?:huggingface\.co|civitai\.com|hf\.co)[^\n]{0,200}(?:40[13] (?:Forbidden"
             r"|Unauthorized)|status(?: code)?:? 40[13])|ERROR 40[13]: (?:Forbidden|Unauthorized)"
             r"|fine-grained token[^\n]{0,60}(?:permission|scope|access)"
-            r"|awaiting response\.\.\. 40[13]\b|Username/Password Authentication Failed"
+            r"|pull model manifest: 40[13]|awaiting response\.\.\. 40[13]\b|Username/Password Authentication Failed"
             r"|The requested URL returned error: 40[13]\b",
             "the hub answers 401 or 403, or a download tool says so",
             (

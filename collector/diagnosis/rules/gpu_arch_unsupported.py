@@ -66,6 +66,7 @@ RULE = Rule(
             r"(?:is )?not supported|quantization method[^\n]{0,60}is not supported for the "
             r"current GPU|Minimum capability: \d+"
             r"|does not support (?:bfloat16|bf16|fp8)|\bsm_?\d{2,3} is not supported"
+            r"|compute cap \d{2,3} is not compatible with compile time"
             r"|ptxas fatal[^\n]{0,20}Value '|TensileLibrary[^\n]{0,80}GPU arch"
             r"|requires device with capability|your GPU has capability \("
             r"|GPUs? with (?:CUDA |compute )?capability [\d. ]{1,6} (?:is|are) not supported"

@@ -47,6 +47,7 @@ RULE = Rule(
         ),
         Signal(
             r"CUDA driver version is insufficient|driver on your system is too old"
+            r"|CUDA_ERROR_(?:UNSUPPORTED_PTX_VERSION|INVALID_PTX)"
             r"|cudaErrorInsufficientDriver|unsatisfied condition: cuda"
             r"|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
             r"|requires? (?:a )?(?:newer )?NVIDIA driver[^\n]{0,30}(?:newer|>=|at least|\d{3})"

@@ -44,7 +44,7 @@ RULE = Rule(
             unless=r"toomanyrequests|registry|docker\.io|image|openai\.com|anthropic",
         ),
         Signal(
-            r"\b(?P<status>50[0-9]|52\d)(?: Server Error| (?:Internal Server Error|Bad Gateway"
+            r"\b(?P<status>50[0-9]|52\d)(?: Server Error|:? (?:Internal Server Error|Bad Gateway"
             r"|Service (?:Temporarily )?Unavailable|Gateway Time-?out))[^\n]{0,120}"
             + _HUB
             + r"|HTTP status server error \(5\d\d[^\n]{0,160}"

@@ -22,7 +22,8 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"exec format error|cannot execute binary file|Exec format|exec user process caused|standard_init_linux",
+            r"exec format error|Failed at step EXEC spawning|chdir to cwd \("
+            r"|cannot execute binary file|Exec format|exec user process caused|standard_init_linux",
             "the program is for another architecture or has no interpreter line",
             (
                 "exec /start.sh: exec format error",

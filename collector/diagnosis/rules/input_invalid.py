@@ -108,6 +108,14 @@ RULE = Rule(
             ),
         ),
         Signal(
+            r"yt_dlp\.utils\.\w+|youtube_dl\.utils\.\w+|\[youtube\][^\n]{0,60}(?:unavailable|Private video|Sign in)",
+            "a video address of the caller that cannot be fetched",
+            ("yt_dlp.utils.DownloadError: ERROR: [youtube] abc: Video unavailable",),
+            strength="likely",
+            phases=("handler", "queue"),
+            says="an address in the input could not be fetched",
+        ),
+        Signal(
             r"\b(?:height|width|resolution|num_frames|frames)\b[^\n]{0,60}(?:divisible by|multiples? of)"
             r"|roles must alternate|Only user(?:,| and) assistant|System role not supported"
             r"|only (?:supports|accepts)[^\n]{0,30}(?:user|system)[^\n]{0,20} roles?",

@@ -14,7 +14,7 @@ from collector.diagnosis.rules.shape import CompiledSignal, Rule, Strength, Tier
 _LOOKS = 24
 _HITS = 6
 _WINDOW_BEFORE, _WINDOW_AFTER = 400, 700  # characters around the literal text in a line longer than both
-_WINDOWS = 3  # of one line; what its first few thousand characters do not tell, a line of many more is not asked
+_WINDOWS = 2  # of one line; what its first few thousand characters do not tell, a line of many more is not asked
 # What such words say is a guess of the program, not an observation.
 _HEDGE = re.compile(
     r"It might have run out of memory\?|There are some potential root causes\..*"

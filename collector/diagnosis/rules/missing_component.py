@@ -38,7 +38,7 @@ RULE = Rule(
                 "FileNotFoundError: [Errno 2] No such file or directory: 'ffmpeg'",
                 "RuntimeError: Failed to load audio: [Errno 2] No such file or directory: 'ffprobe'",
             ),
-            unless=r"py-spy|nvidia-smi|git_hash",
+            unless=r"py-spy|nvidia-smi|git_hash|directory: unknown|container_linux|runc",
         ),
         Signal(
             r"(?:ffmpeg|ffprobe|espeak|tesseract|sox|git-lfs|poppler|nvcc|cmake|chromedriver"
@@ -58,6 +58,13 @@ RULE = Rule(
             ),
             strength="likely",
             unless=r"defaulting to [^\n]{0,30}imageio|No module named|OCI runtime|exec: ",
+        ),
+        Signal(
+            r"No such file or directory: '/(?:usr|opt|bin|sbin|root)[\w/.+-]{0,100}/s?bin/(?P<name>[\w.+-]{1,40})'",
+            "a program at a fixed place that is not there",
+            ("FileNotFoundError: [Errno 2] No such file or directory: '/usr/local/cuda/bin/nvcc'",),
+            strength="likely",
+            unless=r"nvidia-smi|py-spy",
         ),
         Signal(
             r"Failed to find C compiler|nvcc (?:was )?not found|Could not find nvcc|No (?:working )?C(?:\+\+)? compiler"

@@ -110,6 +110,7 @@ RULE = Rule(
             r"(?:FileNotFoundError|No such file or directory|does not exist"
             r"|not found)[^\n]{0,160}\.(?:safetensors|ckpt|pth?|bin|gguf|onnx|engine|plan|h5|pb"
             r"|trt|model|index\.json|tflite|npz)\b"
+            r"|No such file or directory: '[^'\n]{1,160}/(?:config|model_index|tokenizer|tokenizer_config)\.json"
             r"|(?:failed to (?:open|load)|unable to open|cannot open|could not open|error loading"
             r"|Unable to open)[^\n]{0,120}\.(?:safetensors|ckpt|pth?|bin|gguf|onnx|engine|plan|h5"
             r"|trt)\b[^\n]{0,80}(?:No such file|not found|does not exist)"

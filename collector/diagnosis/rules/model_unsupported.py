@@ -65,7 +65,8 @@ RULE = Rule(
             ),
         ),
         Signal(
-            r"size mismatch for |Missing key\(s\) in state_dict|Unexpected key\(s\) in state_dict"
+            r"Target modules? [^\n]{1,160} not found in the base model"
+            r"|size mismatch for |Missing key\(s\) in state_dict|Unexpected key\(s\) in state_dict"
             r"|Error\(s\) in loading state_dict|unexpected weight"
             r"|weights? (?:of the model )?(?:were"
             r"|was) not initialized from[^\n]{0,60}checkpoint: \{"

@@ -22,7 +22,7 @@ RULE = Rule(
             says="native code crashed with a segmentation fault (signal 11)",
         ),
         Signal(
-            r"Segmentation fault|\bSIGSEGV\b|segfault at|signal 11\b|signal: 11\b"
+            r"Segmentation fault|status=11/SEGV|\bSIGSEGV\b|segfault at|signal 11\b|signal: 11\b"
             r"|\(exit ?code:? -11\)|exit ?code:? -11\b|died with <Signals\.SIGSEGV"
             r"|Signal: Segmentation"
             r"|terminated with signal (?:SIGSEGV|11\b)|return ?code[ =:]*-11\b"
@@ -84,7 +84,7 @@ RULE = Rule(
             strength="likely",
         ),
         Signal(
-            r"\bSIGABRT\b|Signal: Aborted|Fatal Python error: Aborted|Aborted \(core dumped\)"
+            r"\bSIGABRT\b|status=6/ABRT|Signal: Aborted|Fatal Python error: Aborted|Aborted \(core dumped\)"
             r"|^(?:.{0,120} )?(?-i:Aborted)(?: +\S.{0,120})?$|code 134\b|exitcode:? -6\b"
             r"|signal 6\b|^Abortado|^Abgebrochen|^Abandon\b|已放弃"
             r"|Floating point exception|terminate called (?:after throwing|without an active)"

@@ -30,6 +30,7 @@ RULE = Rule(
     signals=(
         Signal(
             r"undefined symbol|symbol lookup error|cannot open shared object file"
+            r"|WinError 126|find CUDA library root|libcuda\.so cannot found"
             r"|failed to open lib[\w.-]{1,60}\.so|Library \S{1,60}\.(?:so|dll)\S{0,12} is not found or cannot be loaded"
             r"|Could not load (?:dynamic )?library|[`']?(?:GLIBC|GLIBCXX|CXXABI"
             r"|GCC)_[\d.]+[`']? not found|invalid ELF header|wrong ELF class|file too short"

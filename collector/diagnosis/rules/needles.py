@@ -33,19 +33,22 @@ class NeedleIndex:
     """Which of many patterns are worth a look in a text: one set operation instead of a search per needle."""
 
     def __init__(self, patterns: Iterable[Iterable[str]]) -> None:
-        self._by_gram: dict[str, list[tuple[int, str]]] = {}
+        self._by_gram: dict[str, list[tuple[int, str, frozenset[str]]]] = {}
         self._short: list[tuple[int, str]] = []
         for number, needles in enumerate(patterns):
             for needle in needles:
-                place = self._by_gram.setdefault(_rarest(needle), []) if len(needle) >= GRAM else self._short
-                place.append((number, needle))
+                if len(needle) < GRAM:
+                    self._short.append((number, needle))
+                else:
+                    self._by_gram.setdefault(_rarest(needle), []).append((number, needle, grams_of(needle)))
 
     def worth(self, grams: frozenset[str]) -> list[tuple[int, list[str]]]:
         """Pattern numbers, in order, with those of their needles that a text of these grams may hold."""
         found: dict[int, list[str]] = {}
         for gram in self._by_gram.keys() & grams:
-            for number, needle in self._by_gram[gram]:
-                found.setdefault(number, []).append(needle)
+            for number, needle, every in self._by_gram[gram]:
+                if every <= grams:
+                    found.setdefault(number, []).append(needle)
         for number, needle in self._short:
             found.setdefault(number, []).append(needle)
         return sorted((number, sorted(needles)) for number, needles in found.items())

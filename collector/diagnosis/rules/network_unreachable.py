@@ -91,7 +91,8 @@ RULE = Rule(
             Tier.HINT,
             strength="likely",
             unless=(
-                r"127\.0\.0\.1|localhost|0\.0\.0\.0|\[::1\]|host\.docker\.internal|RAS|NCCL|429"
+                r"ConnectError: \[Errno 111\]"
+                r"|127\.0\.0\.1|localhost|0\.0\.0\.0|\[::1\]|host\.docker\.internal|RAS|NCCL|429"
                 r"|TCPStore|Read timed out|ResponseError\('too many 50|closing transport|job-(?:take"
                 r"|done)|Error while getting job|\.s3[.-]|s3\.amazonaws"
             ),

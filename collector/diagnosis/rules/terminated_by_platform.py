@@ -43,7 +43,7 @@ RULE = Rule(
             ),
         ),
         Signal(
-            r"Received (?:15|SIGTERM) death signal"
+            r"Received (?:15|(?:Signals\.)?SIGTERM) death signal"
             r"|received (?:a )?(?:termination )?(?:signal[: ]*)?(?:SIGTERM|15)\b"
             r"|SignalException: Process \d+ got signal: 15|got (?:signal )?SIGTERM"
             r"|Caught (?:signal )?(?:SIGTERM|15)|SIGTERM received|handling signal: term"
@@ -68,7 +68,7 @@ RULE = Rule(
             ("Terminated", "/start.sh: line 3:   57 Terminated              python handler.py"),
             Tier.CRASH,
             strength="possible",
-            unless=r"killed|successfully",
+            unless=r"killed|successfully|State: ",
             says="the worker was told to stop from outside (signal 15)",
         ),
         Signal(
