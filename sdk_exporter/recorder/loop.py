@@ -84,6 +84,8 @@ class Recorder:
         self._seen = page.get(spool.Page.ACKNOWLEDGED)
         self._batch_end: int | None = None
         self._hurried_since: float | None = None
+        self._on_disk: bool | None = None
+        """Whether what is unsent at the end is on disk; None: not tried."""
         self._next_batch = 0.0
         self._next_beat = 0.0
         self._last_beat_at = 0
@@ -312,28 +314,33 @@ class Recorder:
         nobody_there = delivery is not None and (
             delivery.failures >= _TRIES_BEFORE_GIVING_UP or delivery.waiting_seconds >= _SILENT_SECONDS
         )
-        if nobody_there and self._settings.spool_dir and now - self._hurried_since >= _GIVE_UP_SECONDS:
+        if nobody_there and now - self._hurried_since >= _GIVE_UP_SECONDS and self._kept_on_disk():
             return True
         return now >= deadline - _LAST_WORDS_SECONDS
 
     def _last_words(self) -> None:
         if self._delivery is not None:
             self._delivery.stop()
-        if self._settings.spool_dir is not None and self._page.get(spool.Page.ACKNOWLEDGED) < self._seen:
-            try:
-                self._keep_on_disk(self._settings.spool_dir)
-            except OSError:
-                pass  # a full or missing disk: what is not sent is lost, as it would be without a spool
+        if self._page.get(spool.Page.ACKNOWLEDGED) < self._seen:
+            self._kept_on_disk()
         self._page.set(spool.Page.FINISHED, 2)
 
         if os.environ.get("STALLSCOPE_DEBUG") and self._delivery is not None and self._delivery.trouble:
             where = self._cleaner.text(f"{self._settings.endpoint}: {self._delivery.trouble}")
             kernel.say(f"stallscope: {self._delivery.delivered} spans delivered; last trouble with {where}")
 
-    def _keep_on_disk(self, folder: str) -> None:
-        """For the next start, redacted as it would have been sent."""
-        name = self._settings.boot[0] if self._settings.boot else os.urandom(16).hex()
-        save(folder, name, self._unsent(), self._settings.spool_bytes)
+    def _kept_on_disk(self) -> bool:
+        """For the next start, redacted as it would have been sent; tried once. False: there is no disk, or it is full,
+        and what is not sent in time is lost."""
+        if self._on_disk is None:
+            name = self._settings.boot[0] if self._settings.boot else os.urandom(16).hex()
+            try:
+                self._on_disk = bool(self._settings.spool_dir) and bool(
+                    save(self._settings.spool_dir or "", name, self._unsent(), self._settings.spool_bytes)
+                )
+            except OSError:
+                self._on_disk = False
+        return self._on_disk
 
     def _unsent(self) -> Iterator[Body]:
         begin = self._page.get(spool.Page.ACKNOWLEDGED)
