@@ -21,27 +21,31 @@ EVERYWHERE: Final[Sequence[APIRouter]] = (health.router, metrics.router)
 
 def server(settings: Settings, edges: Sequence[Edge] = ()) -> FastAPI:
     """Collector and dashboard in one process."""
-    digest = Digest()
-    return create_app(
+    digest, watch = Digest(), Watch.of(settings)
+    app = create_app(
         settings,
         [*EVERYWHERE, ingest.router, api.router, pages.router],
         on_stored=digest.touched,
-        tasks=[digest.keep_digesting, Watch.of(settings).keep_watching],
+        tasks=[digest.keep_digesting, watch.keep_watching],
         edges=edges,
         error_page=error_page,
     )
+    watch.metrics.register(app.state.parts.metrics.registry)
+    return app
 
 
 def collector_only(settings: Settings, edges: Sequence[Edge] = ()) -> FastAPI:
     """Takes spans in and works out verdicts. Writes to the store; no pages and no API."""
-    digest = Digest()
-    return create_app(
+    digest, watch = Digest(), Watch.of(settings)
+    app = create_app(
         settings,
         [*EVERYWHERE, ingest.router],
         on_stored=digest.touched,
-        tasks=[digest.keep_digesting, Watch.of(settings).keep_watching],
+        tasks=[digest.keep_digesting, watch.keep_watching],
         edges=edges,
     )
+    watch.metrics.register(app.state.parts.metrics.registry)
+    return app
 
 
 def dashboard_only(settings: Settings) -> FastAPI:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -102,6 +102,8 @@ class Postman:
     rules: RuleSet
     public_url: str = ""
     settle_seconds: float = SETTLE_SECONDS
+    count: Callable[[str, str], None] = lambda channel, result: None
+    """Told of each try: the channel, and sent, failed or refused."""
 
     async def round(self, db: Database, alerts: Sequence[FindingRow], now: datetime) -> int:
         """Tell what is due about these alerts. Returns how many words were given, failed ones not counted."""
@@ -179,6 +181,8 @@ class Postman:
                     return await self._told(client, item, now)
 
             rows = await asyncio.gather(*(one(item) for item in due))
+        for row in rows:
+            self.count(row.channel, row.state)
         await self._record(db, rows)
         return sum(row.state == "sent" for row in rows)
 

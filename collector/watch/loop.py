@@ -30,6 +30,7 @@ from collector.queries.stored import ms_of
 from collector.settings import Settings
 from collector.watch import sightings
 from collector.watch.conditions import Sightings, blind, conditions, hears_anyone, lost_telemetry
+from collector.watch.gauges import WatchMetrics
 from collector.watch.ledger import Condition, FindingRow, Identity, changes, condition_of, merged, newest, write
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class Watch:
     heartbeat_url: str = ""
     collector: str = field(default_factory=lambda: uuid.uuid4().hex)
     settle_seconds: float = 0.5
+    metrics: WatchMetrics = field(default_factory=WatchMetrics)
     _evaluator: Evaluator = field(init=False)
     _postman: Postman = field(init=False)
     _switch: DeadMansSwitch = field(init=False)
@@ -76,6 +78,7 @@ class Watch:
     def __post_init__(self) -> None:
         self._evaluator = Evaluator(self.collector)
         self._postman = Postman(self.collector, self.channels, self.rules, self.public_url, self.settle_seconds)
+        self._postman.count = lambda channel, result: self.metrics.notices.labels(channel, result).inc()
         self._switch = DeadMansSwitch(self.heartbeat_url)
 
     @classmethod
@@ -110,6 +113,7 @@ class Watch:
                 log.exception("a round of the watcher failed")
             await self._cannot_see(now, error)
             return Round(error=str(error))
+        self.metrics.last_round.set(now.timestamp())
         await self._switch.alive(now)
         return done
 
@@ -127,6 +131,7 @@ class Watch:
         findings, written = await self._keep(db, found, now, holding=holding, judged=None)
         judged = await self._evaluator.round(db, self.rules.rules, findings.values(), tenants, now, holding=holding)
         alerts, alerted = await self._keep(db, judged.conditions, now, holding=holding, judged=judged.judged)
+        self.metrics.show(findings.values(), alerts.values())
         await self._record(db, judged)
         if self._blind_told:
             await self._postman.told_before(db, [row for row in alerts.values() if row.subject == "store"], now)
@@ -170,11 +175,16 @@ class Watch:
         return merged(stored, rows), len(rows)
 
     async def _record(self, db: Database, judged: Evaluated) -> None:
-        self._unwritten.extend(judged.records)
+        self._count(judged)
         rows = list(self._unwritten)
         if rows:
             await db.insert("rule_evaluations", rows, token=uuid.uuid4().hex)
             self._unwritten.clear()
+
+    def _count(self, judged: Evaluated) -> None:
+        self._unwritten.extend(judged.records)
+        for record in judged.records:
+            self.metrics.evaluations.labels("ok" if record.ok else "error").inc()
 
     async def _deliver(self, db: Database, alerts: Mapping[Identity, FindingRow], now: datetime) -> int:
         if not self.channels:
@@ -197,7 +207,7 @@ class Watch:
         if self._seen_at is None:
             self._seen_at = now
         failed = self._evaluator.failed(self.rules.rules, self.tenants, now, error)
-        self._unwritten.extend(failed.records)
+        self._count(failed)
         if self.channels and not self._blind_told and now - self._seen_at >= BLIND_AFTER:
             self._blind_told = await self._tell_blindness(now)
 
