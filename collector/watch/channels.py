@@ -69,6 +69,8 @@ class _Streak:
 
     def recovers(self, report: Report) -> bool:
         """Whether this good report ends it. A dead channel needs two good polls; the first is told at once."""
+        if not self.oks:
+            self.still(report.at_ns)  # until this answer there was none
         self.valid += 1 if not self.oks else max((report.polls or 1) - (report.failures or 0), 0)
         self.oks += 1
         return not self.dead or self.valid >= VALID_POLLS
