@@ -120,7 +120,7 @@ class JumpingTime:
 
     @property
     def passed(self) -> float:
-        return self.monotonic() - self._began
+        return round(self.monotonic() - self._began, 6)
 
     def sleep(self, seconds: float) -> None:
         assert seconds >= 0
