@@ -16,7 +16,7 @@ from sdk_exporter import spool
 from sdk_exporter.recorder import kernel
 from sdk_exporter.recorder.death import exit_facts
 from sdk_exporter.recorder.processes import Watched
-from sdk_exporter.recorder.shared import FLUSH_DEADLINE, Shared
+from sdk_exporter.recorder.shared import FLUSH_DEADLINE, FLUSH_WISH, Shared
 from sdk_exporter.recorder.streams import Stream, pump
 
 _KEEPER_STALE_SECONDS: Final = 2.0
@@ -85,7 +85,7 @@ class Launched:
             return None
         if self._ended_at is None:
             self._ended_at = time.monotonic()
-        return self._ended_at + _OWN_FLUSH_SECONDS
+        return self._ended_at + self._shared.get(FLUSH_WISH) / 1e9
 
     def last_record(self) -> dict[str, Any] | None:
         if self._told or self._shared.get(FLUSH_DEADLINE):

@@ -25,6 +25,8 @@ FLUSH_DEADLINE: Final = 8  # monotonic ns by which the recorder has to be done; 
 KEEPER_BEAT: Final = 16
 RUN_BEGAN: Final = 24
 """Unix ns of the first `job.run` where handler output may not leave; 0: none began, or it may."""
+FLUSH_WISH: Final = 32
+"""ns that the exit may wait for the collector, for a recorder whose keeper has died."""
 _STREAM_BASE, _STREAM_BYTES = 128, 64
 _SNAPSHOT: Final = struct.Struct("<QII")  # sequence, length, crc32
 
