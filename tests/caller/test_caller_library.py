@@ -182,6 +182,11 @@ def test_an_answer_without_end_is_cut(endpoint: Endpoint, monkeypatch: pytest.Mo
         request.status()
 
 
+def test_answers_are_asked_for_unpacked_so_that_what_is_printed_is_what_was_sent() -> None:
+    with Endpoint(ENDPOINT, invoke_url="http://127.0.0.1:9", api_key="k") as endpoint:
+        assert endpoint._wire._http.headers["Accept-Encoding"] == "identity"
+
+
 def test_a_redirection_does_not_carry_the_key_away(endpoint: Endpoint, side: InvokeSide) -> None:
     side.arm("run", Fault(status=307))
     with pytest.raises(ApiFailed, match="HTTP 307"):
