@@ -38,7 +38,7 @@ parts: $(VENV)/.test        ## the real ClickHouse server library and a browser;
 	sh tests/fetch_parts.sh
 
 clean:
-	rm -rf $(VENV) node_modules .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) node_modules .parts .mypy_cache .ruff_cache .pytest_cache
 
 $(BIN)/python:
 	sh tests/make_venv.sh $(PYTHON) $(VENV)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Fetches what the tests need and pip does not have: the ClickHouse server library (npm) and a browser (the system's
-# package manager). What cannot be had is said; the tests that need it are then skipped by name.
+# package manager), and Prometheus' rule checker. What cannot be had is said; the tests that need it are then skipped by
+# name.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -29,5 +30,17 @@ elif [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         note "apt-get could not install chromium: the browser tests are skipped"
 else
     note "no chromium with chromedriver, and no right to install it: the browser tests are skipped"
+fi
+# Unpacked beside the virtual environment and not installed: the package would start a Prometheus.
+if command -v promtool >/dev/null 2>&1 || [ -x .parts/usr/bin/promtool ]; then
+    :
+elif command -v apt-get >/dev/null 2>&1 && command -v dpkg-deb >/dev/null 2>&1; then
+    note "fetching promtool (20 MB)"
+    mkdir -p .parts
+    { [ "$(id -u)" != 0 ] || apt-get update -q; } >/dev/null 2>&1
+    (cd .parts && apt-get download -q prometheus && dpkg-deb -x prometheus_*.deb . && rm -f prometheus_*.deb) >/dev/null 2>&1 ||
+        note "apt-get could not fetch prometheus: the rule checks are skipped"
+else
+    note "no promtool, and no apt-get to fetch it: the rule checks are skipped"
 fi
 exit 0
