@@ -92,10 +92,10 @@ class PlatformEvent:
 class Fault:
     """A wrong answer for the next `times` requests on a route, of one endpoint where it is named.
 
-    `delay_seconds` comes first; then the connection is closed (`hangup`), or the request is served after all
-    (`serve`), or `status`, `body` and `content_type` are the answer. With `garble` the request is served first, and
-    its answer replaced: the platform has done it, and the worker cannot know. `change` is given the right answer's
-    text instead, and what it returns is sent.
+    `delay_seconds` comes first, and `until` is waited for; then the connection is closed (`hangup`), or the request is
+    served after all (`serve`), or `status`, `body` and `content_type` are the answer. With `garble` the request is
+    served first, and its answer replaced: the platform has done it, and the worker cannot know. `change` is given the
+    right answer's text instead, and what it returns is sent.
     """
 
     status: int = 500
@@ -103,6 +103,7 @@ class Fault:
     body: str = ""
     content_type: str = "text/plain"
     delay_seconds: float = 0.0
+    until: asyncio.Event | None = None
     hangup: bool = False
     serve: bool = False
     garble: bool = False
@@ -548,6 +549,8 @@ class Platform:
             return await handler(request)
         if fault.delay_seconds:
             await asyncio.sleep(fault.delay_seconds)
+        if fault.until is not None:
+            await fault.until.wait()
         place = request.match_info
         where = {key: place.get(key, "") for key in ("endpoint", "worker", "job")}
         self._log("fault", **where, route=route, status=fault.status, hangup=fault.hangup, left=fault.times - 1)

@@ -10,34 +10,14 @@ import json
 import os
 import re
 import signal
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 from collector.demo.platform import Fault
+from collector.demo.rare import RARE
+from collector.demo.scenario import QUICK_BEATS, Scenario
 from collector.demo.stage import Stage, WorkerProcess
 
-QUICK_BEATS: Final = {"STALLSCOPE_HEARTBEAT_SECONDS": "2"}
-"""For what shows in heartbeats only."""
-
-Drive = Callable[[Stage], Awaitable[list[str]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """One thing that can happen to a request."""
-
-    name: str  # also the endpoint's name
-    story: str  # what the user did and met
-    verdict: str
-    cause: str
-    drive: Drive
-    says: str  # a text that sentence or evidence must hold
-    handler_logs: bool = False  # the shipped default: no output of a handler leaves the worker
-    names_setting: str = ""  # where the default hides the reason: what the answer must say is missing
-    slow: bool = False  # shown with --all only
-    seconds: float = 300.0  # after which the scenario has failed
-    while_it_lives: bool = False  # asked while the worker is there: its end would make something else of it
+__all__ = ["SCENARIOS", "Scenario"]
 
 
 async def _answers(stage: Stage) -> list[str]:
@@ -369,7 +349,7 @@ async def _claim_lost(stage: Stage) -> list[str]:
     return [job]
 
 
-SCENARIOS: Final = (
+SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
         "prestart-out-of-memory",
         "A prestart hook loads a model that does not fit the GPU.",
@@ -651,4 +631,5 @@ SCENARIOS: Final = (
         says="never reached",
         slow=True,
     ),
+    *RARE,
 )

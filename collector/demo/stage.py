@@ -12,11 +12,14 @@ import signal
 import site
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
+
+import httpx
 
 from collector.demo.caller import Caller
 from collector.demo.platform import Platform, worker_env
@@ -27,6 +30,7 @@ FLUSH_SECONDS: Final = 15
 WAIT_SECONDS: Final = 120.0
 END_SECONDS: Final = 20.0
 RELEASED_HOLD_SECONDS: Final = 0.2
+LOOK_SECONDS: Final = 0.5
 LINES_KEPT: Final = 2_000
 READ_BYTES: Final = 65_536
 SETTINGS_OF_OTHERS: Final = ("STALLSCOPE_", "OTEL_", "RUNPOD_")
@@ -214,6 +218,16 @@ class Stage:
     async def seen(self, kind: str, *, job: str = "", count: int = 1) -> None:
         """Wait until the platform has seen an event on this endpoint."""
         await self.platform.wait_event(kind, endpoint=self.endpoint, job=job, count=count, seconds=WAIT_SECONDS)
+
+    async def found(self, code: str) -> None:
+        """Wait until the server tells of an open finding of this kind about this endpoint. Raises TimeoutError."""
+        asked = {"code": code, "endpoint": self.endpoint, "state": "open"}
+        deadline = time.monotonic() + WAIT_SECONDS
+        async with httpx.AsyncClient(base_url=self._collector_base, trust_env=False, timeout=WAIT_SECONDS) as client:
+            while not (await client.get("/api/v1/findings", params=asked)).raise_for_status().json()["items"]:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"waited {WAIT_SECONDS:g} s for the finding {code}")
+                await asyncio.sleep(LOOK_SECONDS)
 
     def download_ends(self, name: str) -> None:
         """Let a file appear in the workers' model directory."""

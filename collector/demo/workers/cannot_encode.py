@@ -1,4 +1,4 @@
-"""Returns an object that JSON does not know."""
+"""Returns what JSON does not know."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ class Picture:
 
 
 def handler(job: dict[str, Any]) -> dict[str, Any]:
+    form = job["input"].get("form")
+    if form == "circular":
+        tree: dict[str, Any] = {"prompt": job["input"]["prompt"]}
+        tree["parent"] = tree
+        return tree
+    if form == "half a character":
+        return {"text": "\ud83d"}
+    if form == "text":
+        return {"text": "a picture"}
     return {"image": Picture()}
 
 
