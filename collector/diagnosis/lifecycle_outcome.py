@@ -161,6 +161,9 @@ def run_failed(case: Case) -> Ruling | None:
 
 def _run_failed(case: Case, run: Record, proof: Record | None) -> Ruling:
     if proof is None and run.error_type == _CANCELLED:
+        loop = case.attempt.shutdown
+        if loop is not None and loop.failed and run.last_ns >= loop.start_ns:
+            return _fell_with_loop(case, run, loop)
         return _self_cancelled(case, run)
     if proof is None and run.error_type in _EXITS:
         return _exited(case, run)
@@ -228,9 +231,28 @@ def _self_cancelled(case: Case, run: Record) -> Ruling:
     )  # fmt: skip
 
 
+def _fell_with_loop(case: Case, run: Record, loop: Record) -> Ruling:
+    """The worker's own loop ended in an error, which cancels whatever runs on it."""
+    death = case.attempt.death
+    reading = read(loop, phase="handler", death=death)
+    how = f" {ending_of(death).words()}" if death else " is ending"
+    sentence = (
+        f"This request got no answer because the loop of {case.worker} failed outside the handler"
+        f"{why_in_brackets(reading)}, {duration(between(run.start, run.last))} into the handler, which it cancelled;"
+        f" the worker{how}."
+    )
+    items = [event(loop, "the worker's loop ended in an error"), event(run, "the handler was cancelled")]
+    items += [death_item(death)] if death else []
+    items.append(absence("no result was handed in"))
+    final = death is not None or case.settled or case.since(run.last) >= SETTLED_SECONDS
+    return ruling("worker_crashed", sentence, reading, tuple(items), state="lost", final=final)
+
+
 def _exited(case: Case, run: Record) -> Ruling:
     death = case.attempt.death
     reading = read(run, phase="handler", death=death, fallback=given("handler_exception"))
+    if reading.cause.code == "request_cancelled":  # what an interrupt looks like; nobody cancelled this request
+        reading = replace(reading, cause=given("handler_exception"))
     how = f" ({ending_of(death).words()})" if death else ""
     sentence = (
         f"This request got no answer because its handler ended the worker with {run.error_type}"

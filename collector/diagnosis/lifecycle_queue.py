@@ -363,11 +363,36 @@ def still_queued(case: Waiting) -> Ruling | None:
 def _held_by_somebody(case: Waiting, told: Record) -> Ruling:
     """The platform says that a worker holds it, and none tells of it: lost on intake, or a worker that is not ours."""
     items = (event(told, "the caller saw the status IN_PROGRESS"), absence(_NO_CLAIM))
+    unread = _unread_answer(case)
+    if unread is not None:
+        return _claim_unread(case, told, unread, items)
     first = min(r.last for r in case.evidence.polls or (told,) if r.text(Key.CALLER_STATUS).upper() == "IN_PROGRESS")
     if case.boots() and case.since(first) >= SILENCE_LIKELY_SECONDS:
         return _claim_unseen(case, told, items)
     sentence = f"This request is in progress, as the caller saw at {clock(told.last)}; no worker has told of it."
     return ruling("running", sentence, NO_FAILURE, items, state="claimed", final=False, missing=(LAUNCHER,))
+
+
+def _unread_answer(case: Waiting) -> Record | None:
+    """An answer to a poll for requests that a worker of the endpoint could not read since this one was sent."""
+    told = [r for boot in case.boots() for r in boot.job_take if r.text(Key.CHANNEL_VIOLATION)]
+    since = [r for r in told if case.queued is not None and between(case.queued, r.last) >= 0]
+    return since[0] if since else None
+
+
+def _claim_unread(case: Waiting, told: Record, unread: Record, items: tuple[EvidenceItem, ...]) -> Ruling:
+    """Handed out, told of by nobody, and a worker of the endpoint threw an answer away meanwhile: it was in there."""
+    violation = unread.text(Key.CHANNEL_VIOLATION)
+    sentence = (
+        "This request was probably lost on intake: the platform had handed it out"
+        f" ({told.text(Key.CALLER_STATUS)} at {clock(told.last)}), and worker {name(unread.worker_id)} threw an answer"
+        f" away at {clock(unread.last)} that it could not read ({violation})."
+    )
+    return ruling(
+        "claim_lost_on_intake", sentence, Reading(given("platform_api_error", retry="yes")),
+        (event(unread, f"an answer to the poll for requests could not be read ({violation})"), *items), state="lost",
+        final=case.since(told.last) >= SILENCE_FINAL_SECONDS, confidence="likely", inferred=True,
+    )  # fmt: skip
 
 
 def _claim_unseen(case: Waiting, told: Record, items: tuple[EvidenceItem, ...]) -> Ruling:

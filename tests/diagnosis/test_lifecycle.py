@@ -233,6 +233,19 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
         ("handler_exited", "handler_exception", "lost", True),
         h.evidence(h.claim(0), h.run(0.1, 2, error=("SystemExit", "3")), h.death(2.1, code=3)),
     ),
+    "handler raised KeyboardInterrupt": (
+        ("handler_exited", "handler_exception", "lost", True),
+        h.evidence(h.claim(0), h.run(0.1, 2, error=("KeyboardInterrupt", "")), h.death(2.1, signal="SIGINT")),
+    ),
+    "the worker's own loop failed and cancelled the handler": (
+        ("worker_crashed", "handler_exception", "lost", True),
+        h.evidence(
+            h.claim(0),
+            h.run(0.1, 2.01, error=("CancelledError", "")),
+            h.shutdown(2, 2.02, signal="", error=("LookupError", "no entry for the free memory of this GPU")),
+            h.death(2.1, code=1),
+        ),
+    ),
     "handler cancelled itself": (
         ("self_cancelled", "handler_exception", "lost", False),
         h.evidence(h.claim(0), h.run(0.1, 2, error=("asyncio.exceptions.CancelledError", "")), now=5),
@@ -502,6 +515,27 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
     "intake could not read the answer": (
         ("claim_lost_on_intake", "platform_api_error", "lost", True),
         h.evidence(h.claim(0, status="error", message="content type text/html", attributes={})),
+    ),
+    "handed out in an answer that no worker could read": (
+        ("claim_lost_on_intake", "platform_api_error", "lost", False),
+        h.evidence(
+            h.request(-1),
+            h.boot(-5, -2),
+            h.worker_span(SpanName.JOB_TAKE, 0.1, attributes={Key.CHANNEL_VIOLATION: "content_type"}),
+            h.poll(1, "IN_PROGRESS"),
+            now=2,
+        ),
+    ),
+    "handed out, after an answer that could not be read": (
+        ("running", "no_failure", "claimed", False),
+        h.evidence(
+            h.request(-1),
+            h.boot(-5, -2),
+            h.worker_span(SpanName.JOB_TAKE, -1.5, attributes={Key.CHANNEL_VIOLATION: "content_type"}),
+            h.heartbeat(1.5, process=0.1),
+            h.poll(1, "IN_PROGRESS"),
+            now=2,
+        ),
     ),
     "a request without input": (
         ("empty_input_dropped", "input_invalid", "lost", True),
