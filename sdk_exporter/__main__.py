@@ -14,17 +14,17 @@ FLUSH_SECONDS = 2.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code of the worker; 2 for a usage error, 126 and 127 as a shell for what cannot be run."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    flush_seconds, end_orphans = FLUSH_SECONDS, True
+    flush_seconds, end_orphans, instrument = FLUSH_SECONDS, True, True
     if len(given) > 1 and given[0] == "--":
         command = given[1:]
     else:
-        command, flush_seconds, end_orphans = _parse(given)
+        command, flush_seconds, end_orphans, instrument = _parse(given)
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         keeper.run_unobserved(command, None)
-    return keeper.run(command, flush_seconds=flush_seconds, end_orphans=end_orphans)
+    return keeper.run(command, flush_seconds=flush_seconds, end_orphans=end_orphans, instrument=instrument)
 
 
-def _parse(given: list[str]) -> tuple[list[str], float, bool]:
+def _parse(given: list[str]) -> tuple[list[str], float, bool, bool]:
     import argparse  # deliberate: the usual call has no options and should not pay for it
 
     parser = argparse.ArgumentParser(
@@ -47,12 +47,18 @@ def _parse(given: list[str]) -> tuple[list[str], float, bool]:
         action="store_true",
         help="leave processes alone that outlive the worker (default: they are ended, like a container's)",
     )
+    parser.add_argument(
+        "--no-instrument",
+        action="store_true",
+        help="look at the worker from outside only (default: a Python that imports the worker SDK is watched inside, "
+        "as by instrument())",
+    )
     at = given.index("--") if "--" in given else len(given)
     options = parser.parse_args(given[:at])
     command = given[at + 1 :]
     if not command:
         parser.error("no command: put it behind `--`")
-    return command, options.flush, not options.keep_children
+    return command, options.flush, not options.keep_children, not options.no_instrument
 
 
 def _seconds(text: str) -> float:

@@ -63,15 +63,20 @@ _NOT_FORWARDED: Final = {
 }
 
 
-def run(command: Sequence[str], *, flush_seconds: float, end_orphans: bool) -> int:
+_STARTUP: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "startup")
+"""Holds the `sitecustomize` that watches the SDK in a worker whose own lines know nothing of us."""
+
+
+def run(command: Sequence[str], *, flush_seconds: float, end_orphans: bool, instrument: bool) -> int:
     """Runs `command` under the recorder and returns its exit code (128 + signal number where a signal ended it).
 
+    `instrument`: a Python in it that imports the worker SDK is watched inside too, its own lines unchanged.
     Does not return where observing is impossible here: then the worker takes this process's place.
     """
     if sys.platform != "linux":
         run_unobserved(command, f"needs Linux, this is {sys.platform}")
     try:
-        keeper = Keeper(command, flush_seconds=flush_seconds, end_orphans=end_orphans)
+        keeper = Keeper(command, flush_seconds=flush_seconds, end_orphans=end_orphans, instrument=instrument)
     except Exception as error:  # noqa: BLE001 - whatever is missing here, the user's worker must run
         run_unobserved(command, str(error) or type(error).__name__)
     return keeper.run()
@@ -98,8 +103,11 @@ def _cannot_run(name: str, code: int) -> int:
 class Keeper:
     """One worker's life."""
 
-    def __init__(self, command: Sequence[str], *, flush_seconds: float, end_orphans: bool) -> None:
+    def __init__(
+        self, command: Sequence[str], *, flush_seconds: float, end_orphans: bool, instrument: bool = True
+    ) -> None:
         self._command, self._flush_seconds, self._end_orphans = command, flush_seconds, end_orphans
+        self._instrument = instrument
         self._held = _hold_free_numbers()
         self._terminal = any(_is_terminal(descriptor) for descriptor in (0, 1, 2))
         self.shared = Shared()
@@ -165,7 +173,11 @@ class Keeper:
         )
         status = os.fstat(self.events)
         handover = (self.events, self.wake, self.page_file, status.st_dev, status.st_ino, os.getpid())
-        return {**os.environ, spool.ENVIRONMENT_KEY: ",".join(map(str, handover))}
+        environment = {**os.environ, spool.ENVIRONMENT_KEY: ",".join(map(str, handover))}
+        if self._instrument:
+            paths = [_STARTUP, *filter(None, [environment.get("PYTHONPATH")])]
+            environment["PYTHONPATH"] = os.pathsep.join(paths)  # the worker's `site` takes it out again
+        return environment
 
     def _record(self, record: dict[str, object]) -> None:
         self._writer.write({"pid": os.getpid(), **record})
