@@ -268,6 +268,16 @@ def _starts_badly(how: str, *, bound: str | None = None) -> Drive:
     return drive
 
 
+async def _fails_before_any_request(stage: Stage) -> list[str]:
+    """The request comes when the hook has failed already, and the worker claims it only to fail it."""
+    worker = await stage.start_worker("starts_badly", settings={"DEMO_START": "raises"})
+    await worker.wait_line("warming up")
+    await stage.seen("job-take")
+    job = await stage.submit(prompt="a lighthouse")
+    await stage.ended(job)
+    return [job]
+
+
 async def _told_to_leave_in_prestart(stage: Stage) -> list[str]:
     job = await stage.submit(prompt="a lighthouse")
     worker = await stage.start_worker("starts_badly", settings={"DEMO_START": "hangs"})
@@ -428,6 +438,14 @@ RARE: Final = (
         "prestart_failed",
         "model_not_found",
         _starts_badly("raises"),
+        says="tokenizer.json",
+    ),
+    _rare(
+        "prestart-fails-idle",
+        "A prestart hook fails before any request has come.",
+        "prestart_failed",
+        "model_not_found",
+        _fails_before_any_request,
         says="tokenizer.json",
     ),
     _rare(

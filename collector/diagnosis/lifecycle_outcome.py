@@ -238,7 +238,7 @@ def _fell_with_loop(case: Case, run: Record, loop: Record) -> Ruling:
     how = f" {ending_of(death).words()}" if death else " is ending"
     sentence = (
         f"This request got no answer because the loop of {case.worker} failed outside the handler"
-        f"{why_in_brackets(reading)}, {duration(between(run.start, run.last))} into the handler, which it cancelled;"
+        f" ({exception_words(loop) or 'an error'}), {duration(between(run.start, run.last))} in, and cancelled it;"
         f" the worker{how}."
     )
     items = [event(loop, "the worker's loop ended in an error"), event(run, "the handler was cancelled")]
