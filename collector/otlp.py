@@ -21,7 +21,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, Message
 from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped]
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from .errors import BadContentType, BadInput, Overloaded, TooLarge
@@ -128,7 +128,11 @@ async def _in_time(receiving: Coroutine[Any, Any, bytes]) -> bytes:
             await asyncio.wait({task})  # what it took of the share is known from here on
     if task.cancelled():
         raise Overloaded(f"the body did not arrive in {BODY_SECONDS:g} s")
-    return task.result()
+    try:
+        return task.result()
+    except ClientDisconnect:
+        # A worker that is killed while it sends: nobody reads this answer, and it is no fault of ours to be logged.
+        raise BadInput("the connection ended before the body did") from None
 
 
 async def _received(chunks: AsyncIterator[bytes], limit_bytes: int, share: Share) -> bytes:

@@ -114,3 +114,16 @@ async def test_large_bodies_are_read_few_at_a_time_and_beside_what_readers_use()
     await asyncio.gather(*(ingest.beside(body, work) for _ in range(20)))
     assert len(names) == 20
     assert all(name.startswith("decode") for name in names)
+
+
+async def test_a_sender_that_hangs_up_is_bad_input_and_no_fault_of_ours() -> None:
+    """A worker that is killed while it sends must not fill the server's log with traces."""
+    told = iter([{"type": "http.request", "body": b"\x0a", "more_body": True}, {"type": "http.disconnect"}])
+
+    async def receive() -> dict[str, object]:
+        return next(told)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/traces", "query_string": b""}
+    headers = [(b"content-type", otlp.PROTOBUF.encode())]
+    with pytest.raises(BadInput, match="connection ended"):
+        await otlp.read_body(Request({**scope, "headers": headers}, receive), LIMIT, share())
