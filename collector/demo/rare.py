@@ -171,17 +171,30 @@ async def _stop_shapes(stage: Stage) -> list[str]:
     return jobs
 
 
+def _without_stop_address(stage: Stage) -> dict[str, str]:
+    return {"RUNPOD_WEBHOOK_GET_JOB": f"{stage.platform.base}/v2/{stage.endpoint}/job-take-batch/$ID?gpu=NONE"}
+
+
 async def _no_stop_channel(stage: Stage) -> list[str]:
     """The worker takes its requests from an address that the SDK cannot make a stop address of."""
-    address = f"{stage.platform.base}/v2/{stage.endpoint}/job-take-batch/$ID?gpu=NONE"
     job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("waits", settings={"RUNPOD_WEBHOOK_GET_JOB": address, **QUICK_BEATS})
+    worker = await stage.start_worker("waits", settings={**_without_stop_address(stage), **QUICK_BEATS})
     await worker.wait_line("step 1 of")
     await stage.caller.cancel(job)
     await stage.ended(job)
     await stage.found("stop_channel_disabled")
     stage.download_ends("picture.png")
     await stage.seen("late-result", job=job)
+    return [job]
+
+
+async def _over_its_time(stage: Stage) -> list[str]:
+    """The platform ends the request by its time limit, and the worker never hears of it."""
+    body = {"input": {"prompt": "a lighthouse"}, "policy": {"executionTimeout": 1000}}
+    job = await stage.caller.submit(body)
+    worker = await stage.start_worker("waits", settings=_without_stop_address(stage))
+    await worker.wait_line("step 1 of")
+    await stage.ended(job, "TIMED_OUT")
     return [job]
 
 
@@ -305,7 +318,7 @@ RARE: Final = (
         "stop_signal_lost",
         "platform_api_error",
         _stop_channel_refuses(500),
-        says="failing",
+        says="stop channel failing",
     ),
     _rare(
         "stop-channel-throttled",
@@ -313,7 +326,7 @@ RARE: Final = (
         "stop_signal_lost",
         "platform_api_error",
         _stop_channel_refuses(429),
-        says="failing",
+        says="stop channel failing",
     ),
     _rare(
         "stop-shapes",
@@ -321,7 +334,7 @@ RARE: Final = (
         "stop_signal_lost",
         "platform_api_error",
         _stop_shapes,
-        says="never reached",
+        says="stop channel violating",
     ),
     _rare(
         "stop-channel-disabled",
@@ -329,7 +342,16 @@ RARE: Final = (
         "stop_signal_lost",
         "platform_api_error",
         _no_stop_channel,
-        says="disabled",
+        says="stop channel disabled",
+    ),
+    _rare(
+        "over-its-time",
+        "A request runs longer than its caller allows.",
+        "execution_timeout",
+        "timeout",
+        _over_its_time,
+        says="TIMED_OUT",
+        while_it_lives=True,
     ),
     _rare(
         "stop-meets-delivery",

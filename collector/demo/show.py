@@ -145,7 +145,9 @@ async def play(scenario: Scenario, platform: Platform, server: str) -> Outcome:
             async with stage:
                 jobs = await asyncio.wait_for(scenario.drive(stage), scenario.seconds)
                 if scenario.while_it_lives:
-                    return await judge(scenario, jobs, server, seconds=scenario.seconds)
+                    outcome = await judge(scenario, jobs, server, seconds=scenario.seconds)
+                    stage.has_told_all = True
+                    return outcome
         except Exception as error:  # noqa: BLE001 - broad: whatever went wrong is this scenario's row, and the others go on
             return Outcome(scenario, (), f"could not be played: {type(error).__name__}: {error}")
     return await judge(scenario, jobs, server)

@@ -158,6 +158,8 @@ class Stage:
         """`directory`: an empty one for this stage alone: the workers' home, models and spool."""
         self.platform = platform
         self.endpoint = endpoint
+        self.has_told_all = False
+        """Set when nothing more of the workers is needed: they are killed then, not asked to leave."""
         self.caller = Caller(platform.base, collector_base, endpoint)
         self._collector_base = collector_base
         self._directory = directory
@@ -172,7 +174,7 @@ class Stage:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.gather(*self._starting, return_exceptions=True)
-        at_once = kind is not None and issubclass(kind, asyncio.CancelledError)
+        at_once = self.has_told_all or (kind is not None and issubclass(kind, asyncio.CancelledError))
         for worker in () if at_once else self._workers:
             worker.terminate()
         self.platform.hold(self.endpoint, RELEASED_HOLD_SECONDS, stop_seconds=RELEASED_HOLD_SECONDS)
