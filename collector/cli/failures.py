@@ -19,6 +19,10 @@ FAILED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
 INTERRUPTED: Final = 130
+_NO_ARGUMENTS: Final[tuple[type[click.UsageError], ...]] = (
+    (click.exceptions.NoArgsIsHelpError,) if hasattr(click.exceptions, "NoArgsIsHelpError") else ()
+)
+"""click before 8.2 prints the help itself and raises nothing."""
 
 
 class CommandFailed(Exception):
@@ -77,6 +81,13 @@ class Commands(click.Group):
                 below=failure.below,
             )
             sys.exit(failure.exit_code)
+        except _NO_ARGUMENTS as error:
+            # Its message is the whole help, which needs no "Error:" and no second usage line.
+            if as_json:
+                say_failure("no command is given", "usage_error", retryable=False, as_json=True)
+            else:
+                error.show()
+            sys.exit(USAGE)
         except click.UsageError as error:
             if not as_json and error.ctx is not None:
                 click.echo(error.ctx.get_usage(), err=True)

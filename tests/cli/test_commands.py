@@ -110,6 +110,15 @@ def test_wrong_usage_exits_with_2_and_says_nothing_on_stdout(arguments: list[str
     assert "rror" in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [[], ["alert"]])
+def test_a_group_without_a_command_shows_its_help_and_no_error(arguments: list[str]) -> None:
+    done = stallscope(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("Usage:") == 1
+    assert "Commands:" in done.stderr
+    assert "Error" not in done.stderr
+
+
 def test_an_error_in_json_mode_is_one_line_on_stderr() -> None:
     done = stallscope("explain", "--json")
     assert done.returncode == 2
