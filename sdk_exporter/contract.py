@@ -188,11 +188,12 @@ class ChannelViolation(_Word):
 
 
 class HandlerKind(_Word):
-    """How the user's handler is called."""
+    """How the user's handler is called, or that the run is a block of the user's own (`sdk_exporter.job()`)."""
 
     SYNC = "sync"
     ASYNC = "async"
     GENERATOR = "generator"
+    BLOCK = "block"
 
 
 class PrestartKind(_Word):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from sdk_exporter import events, ledger, tee
-from sdk_exporter.contract import SpanName
+from sdk_exporter.contract import HandlerKind, Key, SpanName
 
 PHASE_PREFIX: Final = "phase."
 """Keeps a user's name apart from the contract's span names."""
@@ -27,7 +27,9 @@ def job(job_id: str) -> Generator[None]:
         return
     attempt = ledger.attempt_of(text)
     tee.run_begins()
-    run = attempt.run = events.begin(SpanName.JOB_RUN, attempt=attempt)
+    # The kind says that no platform takes a result: the end of the block is the outcome.
+    kind = {Key.HANDLER_KIND: HandlerKind.BLOCK.value}
+    run = attempt.run = events.begin(SpanName.JOB_RUN, kind, attempt=attempt)
     token = events.current.set(attempt)
     events.progress()
     try:

@@ -20,6 +20,7 @@ from collector.diagnosis.lifecycle_end import (
 )
 from collector.diagnosis.lifecycle_logged import with_logged
 from collector.diagnosis.lifecycle_outcome import (
+    block_ended,
     delivered,
     failed_for_caller,
     lost_on_intake,
@@ -54,6 +55,7 @@ RULES: Final[tuple[Rule, ...]] = (
     stop_signal_lost,
     lost_on_intake,
     delivered,
+    block_ended,
     result_undeliverable,
     result_lost,
     result_expired,

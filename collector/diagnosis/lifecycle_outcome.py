@@ -31,7 +31,7 @@ from collector.diagnosis.lifecycle_case import (
 )
 from collector.diagnosis.lifecycle_words import between, clock, duration, one_line
 from collector.diagnosis.records import Record
-from sdk_exporter.contract import HandlerKind, Key
+from sdk_exporter.contract import HandlerKind, Key, SpanName
 
 EMPTY_INPUT: Final = "empty_input_dropped"
 _NOT_ENCODABLE: Final = frozenset({"TypeError", "ValueError", "UnicodeEncodeError", "RecursionError", "OverflowError"})
@@ -98,6 +98,18 @@ def delivered(case: Case) -> Ruling | None:
     return _failed_unseen(case, word) if word is not None else _completed_unseen(case, proof)
 
 
+def block_ended(case: Case) -> Ruling | None:
+    """A block of the user's own loop (`sdk_exporter.job()`) ended well: no platform is there to take a result."""
+    run = case.attempt.run
+    if run is None or not _is_block(run) or not run.ended or run.failed:
+        return None
+    return _completed(case, run)
+
+
+def _is_block(run: Record) -> bool:
+    return run.text(Key.HANDLER_KIND) == HandlerKind.BLOCK
+
+
 def failed_for_caller(case: Case) -> Ruling | None:
     """The caller saw the request fail, and nothing of the worker's tells why."""
     word = caller_status(case)
@@ -112,6 +124,8 @@ def _start_failed(case: Case) -> bool:
 def _proof_text(proof: Record) -> str:
     if proof.source == "caller":
         return f"the caller saw the status {_status(proof)}"
+    if proof.name == SpanName.JOB_RUN:
+        return "the block of `sdk_exporter.job()` ended without an error"
     status = proof.integer(Key.HTTP_STATUS)
     return f"the platform took the result (HTTP {status})" if status is not None else "the platform took the result"
 
@@ -176,8 +190,9 @@ def _run_failed(case: Case, run: Record, proof: Record | None) -> Ruling:
     reading = read(run, phase="handler", fallback=given("handler_exception") if run.exception else None)
     items = [event(run, f"the handler ended in an error {duration(between(run.start, run.last))} after it had begun")]
     items += [event(proof, _proof_text(proof))] if proof else []
-    settled = proof is not None or case.settled or case.since(run.last) >= SETTLED_SECONDS
-    if settled and proof is None:
+    told = proof is not None or _is_block(run)
+    settled = told or case.settled or case.since(run.last) >= SETTLED_SECONDS
+    if settled and not told:
         items.append(absence("no delivery of the error to the platform was told"))
     return ruling(
         code,

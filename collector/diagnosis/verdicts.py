@@ -39,8 +39,8 @@ VERDICTS: Final = _verdicts(
     VerdictEntry(
         "completed",
         "Completed",
-        "The handler returned and the platform took the result.",
-        "A `job.deliver` that the platform accepted (2xx) for a run that did not fail.",
+        "The handler returned and the platform took the result; or a block of `sdk_exporter.job()` ended well.",
+        "A `job.deliver` that the platform accepted (2xx) for a run that did not fail; the end of such a block.",
         "unknown",
         "no",
         (),

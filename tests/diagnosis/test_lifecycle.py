@@ -44,6 +44,7 @@ def failed_prestart(name: str = "load_model") -> list[SpanRow]:
     ]
 
 
+BLOCK = {Key.HANDLER_KIND: "block"}
 HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
     "success": (
         ("completed", "no_failure", "completed", True),
@@ -56,6 +57,14 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
     "result taken, no record of the run's end": (
         ("completed", "no_failure", "completed", False),
         h.evidence(h.claim(0), h.run(0.1), h.deliver(2, 2.1), now=10),
+    ),
+    "a block of the user's own loop ended well, and the worker exited later": (
+        ("completed", "no_failure", "completed", True),
+        h.evidence(h.run(0.1, 2, attributes=BLOCK), h.death(9, code=1)),
+    ),
+    "a block of the user's own loop raised": (
+        ("handler_failed", "cuda_oom", "failed", True),
+        h.evidence(h.run(0.1, 2, error=OOM, attributes=BLOCK)),
     ),
     "waiting in the queue": (("queued", "no_failure", "queued", False), h.evidence(h.request(-1), now=4)),
     "waiting for 20 minutes": (
@@ -286,6 +295,17 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
     "stop signal dropped by the worker": (
         ("stop_signal_lost", "platform_api_error", "running", False),
         h.evidence(h.claim(0), h.stop(0.05, 0.05, "unknown_job"), h.run(0.1), h.heartbeat(19, process=0.1), now=20),
+    ),
+    "cancelled, and the worker has had no stop channel from its start": (
+        ("stop_signal_lost", "platform_api_error", "stopped", True),
+        h.evidence(
+            h.request(-1, 4, "CANCELLED"),
+            h.worker_span(SpanName.STOP_CHANNEL, -8, attributes={Key.CHANNEL_STATE: "ok"}),
+            h.worker_span(SpanName.STOP_CHANNEL, -2, attributes={Key.CHANNEL_STATE: "disabled"}),
+            h.claim(0),
+            h.run(0.1, 9),
+            h.deliver(9, 9.1),
+        ),
     ),
     "cancelled, and the stop channel was violating": (
         ("stop_signal_lost", "platform_api_error", "stopped", True),

@@ -128,6 +128,21 @@ def test_forked_and_spawned_children_tell_nothing(tmp_path: Path) -> None:
     assert told(tmp_path) == [("resource", None), ("start", "worker.boot")]
 
 
+def test_a_block_of_the_users_own_is_told_as_one(tmp_path: Path) -> None:
+    """By which a reader knows that its end is the outcome, and that no delivery follows."""
+    code = """
+        import sdk_exporter
+        sdk_exporter.instrument()
+        with sdk_exporter.job("a"):
+            pass
+        """
+    done = run(code, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    records, _, _ = spool.decode((tmp_path / "events").read_bytes(), at_end=True)
+    kinds = [record["a"].get("stallscope.handler.kind") for record in records if record.get("n") == "job.run"]
+    assert kinds == ["block", "block"]
+
+
 def test_the_users_random_numbers_stay_theirs(tmp_path: Path) -> None:
     code = """
         import random
