@@ -164,12 +164,11 @@ def _signal_lost(case: Case, signal: Record, text: str) -> Ruling:
 
 
 def _bad_channel(case: Case) -> Record | None:
-    """The stop channel's last report that was not ok, during the attempt."""
-    bad = [
-        r
-        for r in case.attempt.worker.stop_channel
-        if r.text(Key.CHANNEL_STATE) not in ("", ChannelState.OK) and r.last_ns >= case.attempt.start_ns
-    ]
+    """The stop channel's last report that was not ok, during the attempt; a state holds until the next is told."""
+    told = [r for r in case.attempt.worker.stop_channel if r.text(Key.CHANNEL_STATE)]
+    before = [r for r in told if r.last_ns < case.attempt.start_ns]
+    since = [*before[-1:], *(r for r in told if r.last_ns >= case.attempt.start_ns)]
+    bad = [r for r in since if r.text(Key.CHANNEL_STATE) != ChannelState.OK]
     return bad[-1] if bad else None
 
 
