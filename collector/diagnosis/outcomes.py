@@ -72,7 +72,8 @@ _WRAPPER_TEXT: Final = re.compile(
     r"|^unknown error$"
 )
 _COMPLAINT: Final = re.compile(
-    r"error|warn|fail|exception|retry|not set|missing|unable|could not|cannot|no bucket|invalid|abort|signal"
+    r"error|warn|fail|exception|retry|not set|missing|out of|fall|unable"
+    r"|could not|cannot|no bucket|invalid|abort|signal"
 )
 
 

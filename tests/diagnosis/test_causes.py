@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 import pytest
-from tails import Tail, Told, plain, public_cases, told, variants
+from tails import HERE, Tail, Told, plain, public_cases, told, variants
 
 from collector.diagnosis.causes import find_cause
 from collector.diagnosis.clues import Cause, Clues, ExceptionClue
@@ -67,6 +67,49 @@ def test_variants_are_read_right(stem: str) -> None:
 
     assert answers
     assert missed(answers) == ""
+
+
+def vocabulary() -> list[tuple[tuple[str, ...], str]]:
+    """Lines of many programs, each with the causes that may be named for it."""
+    lines, codes = [], ("",)
+    for line in (HERE / "vocabulary.txt").read_text().splitlines()[1:]:
+        if line.startswith("## "):
+            codes = tuple(line.removeprefix("## ").split(","))
+        elif line:
+            lines.append((codes, line))
+    return lines
+
+
+def test_what_many_programs_print_is_understood() -> None:
+    told_of = [(codes, line, find_cause(Clues(text=line + "\n"))) for codes, line in vocabulary()]
+    wrong = [f"{line}: {cause.code} ({cause.confidence})" for codes, line, cause in told_of if cause.code not in codes]
+
+    assert len(told_of) > 700
+    assert {codes[0] for codes, _, _ in told_of} == CODES - {"handler_exception"}
+    assert wrong == []
+
+
+ECHOES = (
+    'INFO request body: {{"messages": [{{"role": "user", "content": "{}"}}]}}',
+    "user message: {} what does it mean",
+    "INFO received input: {{'text': '{}'}}",
+    "config: {{'restart_on': ['{}']}}",
+    "  --retry-on TEXT   what to retry, like {}",
+    "+ echo '{}'",
+    "INFO prompt: {}",
+)
+
+
+@pytest.mark.parametrize("echo", ECHOES)
+def test_what_is_only_repeated_is_no_cause(echo: str) -> None:
+    """Callers ask about errors, help pages and settings name them: none of that happened."""
+    firm = []
+    for codes, line in vocabulary():
+        cause = find_cause(Clues(text=f"{echo.format(line)}\nINFO generating\n", phase="handler"))
+        if cause.confidence in ("certain", "likely") and cause.code in codes:
+            firm.append(line)
+
+    assert firm == []
 
 
 def test_confidence_is_calibrated() -> None:

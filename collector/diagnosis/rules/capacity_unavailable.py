@@ -64,5 +64,18 @@ RULE = Rule(
             ("srun: error: Unable to allocate resources: Requested node configuration is not available",),
             strength="likely",
         ),
+        Signal(
+            r"RESOURCE_POOL_EXHAUSTED\w*|VcpuLimitExceeded|SkuNotAvailable|AllocationFailed"
+            r"|do not have sufficient capacity|Reason=(?:QOSMax\w+|Resources)\b",
+            "a cloud or a batch system has none free",
+            (
+                "RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
+                "VcpuLimitExceeded: You have requested more vCPU capacity",
+                "SkuNotAvailable: The requested VM size is currently not available",
+                "AllocationFailed: We do not have sufficient capacity for the requested VM size in this region",
+                "JobState=PENDING Reason=QOSMaxGRESPerUser",
+            ),
+            strength="likely",
+        ),
     ),
 )

@@ -201,5 +201,18 @@ RULE = Rule(
             errors_only=True,
             phases=("boot", "prestart"),
         ),
+        Signal(
+            r"required flag\(s\)|Missing required (?:argument|option|flag|parameter)s?:? -"
+            r"|\[emerg\] (?:unknown directive|invalid)|Check batch related parameters"
+            r"|train_batch_size is not equal|invalid reference format",
+            "a tool refuses what it was started with",
+            (
+                'Error: required flag(s) "model" not set',
+                "Missing required argument: --model",
+                '[emerg] unknown directive "foo" in /etc/nginx/nginx.conf:3',
+                "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch",
+            ),
+            strength="likely",
+        ),
     ),
 )

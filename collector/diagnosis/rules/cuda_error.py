@@ -69,7 +69,7 @@ RULE = Rule(
             r"|Runtime Error)[^\n]{0,60}(?:invalid (?:argument|configuration argument"
             r"|device function|resource handle|device ordinal|value)|too many resources requested"
             r"|operation not (?:permitted|supported)"
-            r"|the launch timed out|unknown error|initialization error|peer access|invalid texture"
+            r"|the launch timed out|unknown error|peer access|invalid texture"
             r"|launch out of resources)",
             "a runtime call was refused",
             (
@@ -100,6 +100,8 @@ RULE = Rule(
             unless=r"INVALID_PTX|out of memory|device kernel image|provided PTX|PTXASError"
             r"|cudaErrorNoKernelImage|MemoryAllocation|NoDevice|SystemDriverMismatch|ECC"
             r"|InsufficientDriver|DevicesUnavailable"
+            r"|StubLibrary|cudaErrorMps|SystemNotReady|InitializationError|InvalidDevice\b|INVALID_DEVICE\b|Contained\b"
+            r"|ARCH_MISMATCH|(?:rt|aclrt)SetDevice"
             r"|SymbolNotFound|driver shutting down|Search for `",
         ),
         Signal(
@@ -133,6 +135,30 @@ RULE = Rule(
             unless=r"no kernel image|ECC|out of memory|busy or unavailable|no CUDA-capable"
             r"|forward compatibility|device kernel image"
             r"|driver version|driver shutting down|provided PTX|system not yet initialized",
+        ),
+        Signal(
+            r"CUDA_ERROR_ILLEGAL_INSTRUCTION|CUDA_ERROR_(?:MISALIGNED_ADDRESS|INVALID_PC|UNKNOWN)"
+            r"|CUSPARSE_STATUS_(?:INTERNAL_ERROR|EXECUTION_FAILED|INVALID_VALUE|NOT_SUPPORTED)"
+            r"|CUFFT_(?:EXEC_FAILED|INVALID_\w{2,20}|SETUP_FAILED)|CUSOLVER_STATUS_INVALID_VALUE"
+            r"|miopenStatus(?:InternalError|UnknownError|BadParm)|rocblas_status_internal_error"
+            r"|cudnn_frontend\] Error|GET was unable to find an engine|unable to find an engine to exe"
+            r"cute|CUBLAS error \d+ at|cuBLAS error \d+|CUDA Exception: Warp|Warp Illegal"
+            r"|CUDA kernel failed ?:|Got cutlass error|kErrorInternal|CURAND_STATUS_(?:LAUNCH"
+            r"|INTERNAL)|ErrorDeviceLost|VK_ERROR_DEVICE_LOST|HSA_STATUS_ERROR_(?:EXCEPTION|MEMORY)",
+            "a library of the card reports that its work failed",
+            (
+                "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+                "RuntimeError: cuSPARSE error: CUSPARSE_STATUS_INTERNAL_ERROR",
+                "RuntimeError: cuFFT error: CUFFT_EXEC_FAILED",
+                "MIOpen Error: miopenStatusInternalError",
+                "RuntimeError: GET was unable to find an engine to execute this computation",
+                "ggml_cuda_op_mul_mat_cublas: CUBLAS error 13 at ggml-cuda.cu:8526",
+                "CUDA Exception: Warp Illegal Address",
+                "CUDA kernel failed : invalid argument",
+                "vk::Queue::submit: ErrorDeviceLost",
+            ),
+            Tier.HINT,
+            strength="likely",
         ),
     ),
 )

@@ -235,5 +235,22 @@ RULE = Rule(
             Tier.RESOURCE,
             strength="likely",
         ),
+        Signal(
+            r"Error Code 2: OutOfMemory|OutOfMemory \(no further information\)|aclrtMalloc\w* failed"
+            r"|EL0004: Failed to allocate"
+            r"|out_of_memory: CUDA|GPU ?(?:の)?メモリ(?:が)?不足|VRAM ?不足|GPU memory (?:is )?(?:exhausted"
+            r"|insufficient)|insufficient GPU memory",
+            "an accelerator of another make, or another language",
+            (
+                "[TRT] [E] 2: [virtualMemoryBuffer.cpp::resizePhysical::140] Error Code 2: "
+                "OutOfMemory (no further information)",
+                "RuntimeError: aclrtMalloc failed, error code 207001: memory allocation failed "
+                "EL0004: Failed to allocate memory",
+                "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /rmm/x.hpp",
+                "GPU メモリ不足: モデルを読み込めません",
+            ),
+            Tier.RESOURCE,
+            strength="likely",
+        ),
     ),
 )

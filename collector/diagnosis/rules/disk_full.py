@@ -90,5 +90,16 @@ RULE = Rule(
             strength="likely",
             unless=r"DiskPressure:NoSchedule|had untolerated taint",
         ),
+        Signal(
+            r"curl:? \(?23\)? (?:Failure writing output|Failed writing body)"
+            r"|ephemeral local storage usage exceeds|ephemeral-storage usage exceeds",
+            "a download or a pod had no room left to write",
+            (
+                "curl: (23) Failure writing output to destination",
+                "Pod ephemeral local storage usage exceeds the total limit of containers 20Gi.",
+            ),
+            Tier.HINT,
+            strength="likely",
+        ),
     ),
 )

@@ -82,5 +82,21 @@ RULE = Rule(
             unless_near=r"repository not found|repositorynotfounderror",
             strength="likely",
         ),
+        Signal(
+            r"Invalid credentials in Authorization header|Authentication failed for 'https://(?:huggin"
+            r"gface|hf)|Invalid apikey[^\n]{0,40}(?:model|nvcr|ngc)|enable access to public gated"
+            r"|KaggleApiHTTPError: 40[13]"
+            r"|(?:modelscope|huggingface|hf\.co|civitai)[^\n]{0,80}(?:token (?:is )?(?:invalid"
+            r"|expired)|please login)|token has expired[^\n]{0,20}hugging",
+            "a hub refuses the token",
+            (
+                "Invalid credentials in Authorization header",
+                "fatal: Authentication failed for 'https://huggingface.co/m/x/'",
+                "ngc: Error: Invalid apikey for nvcr.io model registry",
+                "modelscope: HTTPError: 401 token invalid, please login",
+                "kagglehub.exceptions.KaggleApiHTTPError: 403 Client Error. No permission",
+            ),
+            strength="likely",
+        ),
     ),
 )

@@ -100,5 +100,22 @@ RULE = Rule(
             ),
             strength="likely",
         ),
+        Signal(
+            r"hipErrorNoBinaryForGpu|Unable to find code object for all current devices|(?:CUBLAS"
+            r"|CUDNN|CUSPARSE|CUSOLVER)_STATUS_(?:NOT_SUPPORTED_)?ARCH_MISMATCH|requires A100/A800 or H100"
+            r"|requires? (?:Hopper|Ampere|Blackwell|Ada)\b|invalid value for --gpu-architecture"
+            r"|Cannot select: intrinsic %llvm\.(?:nvvm|amdgcn)|no device code compatible with CUDA arc"
+            r"h|No supported kernel for sm_?\d+",
+            "the build or the library has nothing for this card",
+            (
+                "hipErrorNoBinaryForGpu: Unable to find code object for all current devices!",
+                "RuntimeError: FlashAttention backward for head dim > 192 requires A100/A800 or H100/H800",
+                "nvrtc: error: invalid value for --gpu-architecture (-arch)",
+                "CUBLAS_STATUS_ARCH_MISMATCH",
+                "ERROR: CUDA kernel flash_attn has no device code compatible with CUDA arch 520",
+                "RuntimeError: No supported kernel for sm_120",
+            ),
+            strength="likely",
+        ),
     ),
 )

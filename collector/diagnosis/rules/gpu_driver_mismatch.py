@@ -108,5 +108,21 @@ RULE = Rule(
             ("RuntimeError: CUDA version too old: 11.8 found, 12.0 required",),
             strength="likely",
         ),
+        Signal(
+            r"(?:CUDA_ERROR_|cudaError)Stub_?Library|CUDA driver is a stub library"
+            r"|cudaErrorSymbolNotFound: driver|driver entry point \w+ not found|Failed to find a driver supporting CUDA"
+            r"|CUDA initialization failure with error: (?:35|803|804)\b|driver version [\d.]+ is older"
+            r" than|CUDA_ERROR_COMPAT_NOT_SUPPORTED\w*",
+            "the driver in use is not one that this build can work with",
+            (
+                "cudaErrorStubLibrary: CUDA driver is a stub library",
+                "CUDA_ERROR_STUB_LIBRARY",
+                "cudaErrorSymbolNotFound: driver entry point cuGetProcAddress not found",
+                "Failed to find a driver supporting CUDA 12.8: driver 535.183 supports up to 12.2",
+                "[TRT] CUDA initialization failure with error: 35",
+                "ImportError: cuda driver version 12.2 is older than the CUDA runtime 12.4",
+            ),
+            strength="likely",
+        ),
     ),
 )

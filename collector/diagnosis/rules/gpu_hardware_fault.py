@@ -66,5 +66,21 @@ RULE = Rule(
             strength="possible",
             says="the GPU is far slower than it should be",
         ),
+        Signal(
+            r"cudaErrorContained|CUDA_ERROR_CONTAINED|NVML_ERROR_RESET_REQUIRED"
+            r"|uncorrectable hardware errors detected|hipErrorECCNotCorrectable|multi-bit ECC error"
+            r"|AER: Uncorrected \(Fatal\)|severity=Uncorrected \(Fatal\)",
+            "the card, its memory or its link reports an error of its own",
+            (
+                "cudaErrorContained: Invalid access of peer GPU memory over nvlink or a hardware error",
+                "NVML_ERROR_RESET_REQUIRED",
+                "amdgpu: uncorrectable hardware errors detected in UMC block",
+                "hipErrorECCNotCorrectable",
+                "HBM multi-bit ECC error reported on device 0, error code 507053",
+                "pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:01:00.0",
+            ),
+            Tier.HARDWARE,
+            strength="likely",
+        ),
     ),
 )

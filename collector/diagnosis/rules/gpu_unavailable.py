@@ -148,5 +148,37 @@ RULE = Rule(
             retry="yes",
             says="the worker's own check found no GPU that works",
         ),
+        Signal(
+            r"CUDA error: initialization error|CUDA_ERROR_NOT_INITIALIZED"
+            r"|cudaErrorInitializationError|CUDA_ERROR_INVALID_DEVICE\b"
+            r"|cudaErrorSystemNotReady|CUDA_ERROR_SYSTEM_NOT_READY|(?:CUDA_ERROR_MPS_"
+            r"|cudaErrorMps)\w+|CUDA_ERROR_OPERATING_SYSTEM"
+            r"|no ROCm-capable device|hipErrorNoDevice|NVML: Insufficient Permissions"
+            r"|NVML_ERROR_NO_PERMISSION|NVMLError_(?:NoPermission|NotFound|Uninitialized)"
+            r"|failed to create NVML client|No (?:accelerator|TPU|NPU|XPU|HPU)s? (?:\([^)\n]{0,40}\) )"
+            r"?(?:devices? )?(?:is |are |was )?(?:available|found|detected)"
+            r"|Can't get ascend device|drvGetDevNum failed|rtSetDevice failed|aclrtSetDevice\("
+            r"|dcmi model initialized failed|Unable to open /dev/kfd|no AMD GPU (?:detected|found)"
+            r"|failed call to cuInit|no nvidia devices detected"
+            r"|could not open /dev/nvidia\w*|Failed to open /dev/nvidia\w*|Module nvidia not found"
+            r"|vulkan: No devices found|vkCreateInstance: Found no drivers|no supported devices found for platform",
+            "a driver of whatever make finds no card that it may open",
+            (
+                "CUDA_ERROR_NOT_INITIALIZED: initialization error",
+                "cudaErrorMpsServerNotReady: the MPS server is not ready to accept new MPS client requests",
+                "hipErrorNoDevice: no ROCm-capable device is detected",
+                "Failed to initialize NVML: Insufficient Permissions",
+                "RuntimeError: Can't get ascend device: drvGetDevNum failed",
+                "Unable to open /dev/kfd read-write: Permission denied",
+                "failed call to cuInit: UNKNOWN ERROR (303)",
+                "RuntimeError: No accelerator (CUDA, XPU, HPU) is available",
+                "modprobe: FATAL: Module nvidia not found in directory /lib/modules/6.8.0",
+                "Failed to open /dev/nvidia0: Operation not permitted",
+                "RuntimeError: Unable to initialize backend 'cuda': INTERNAL: no supported devices "
+                "found for platform CUDA",
+            ),
+            strength="likely",
+            unless=r"out of memory|falling back to (?:the )?CPU|Xid|busy or unavailable",
+        ),
     ),
 )

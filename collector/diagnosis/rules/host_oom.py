@@ -161,5 +161,27 @@ RULE = Rule(
             says="the machine has too little free main memory for the worker to start",
             retry="yes",
         ),
+        Signal(
+            r"^memory allocation of \d+ bytes failed|\w: memory allocation of \d+ bytes failed"
+            r"|runtime: out of memory|exceeded \d+% memory budget|ggml_backend_cpu_buffer\w* failed to"
+            r" allocate|cpu_buffer_type_alloc_buffer: failed"
+            r"|systemd-oomd\S{0,12} Killed|due to memory pressure|ArrowMemoryError"
+            r"|malloc of size \d+ failed|WinError 1455|paging file is too small"
+            r"|Cannot allocate memory: cudaHostAlloc|cudaHostAlloc[^\n]{0,40}Cannot allocate",
+            "a run time or a guard of the machine says that main memory is gone",
+            (
+                "memory allocation of 8589934592 bytes failed",
+                "polars: memory allocation of 3221225472 bytes failed",
+                "fatal error: runtime: out of memory",
+                "distributed.nanny - WARNING - Worker exceeded 95% memory budget. Restarting",
+                "ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size 42949672960",
+                "systemd-oomd[640]: Killed /system.slice/worker.service due to memory pressure",
+                "pyarrow.lib.ArrowMemoryError: malloc of size 8589934592 failed",
+                "OSError: [WinError 1455] The paging file is too small for this operation to complete",
+            ),
+            Tier.RESOURCE,
+            strength="likely",
+            unless=r"GPU|CUDA0|VRAM",
+        ),
     ),
 )

@@ -92,5 +92,20 @@ RULE = Rule(
             unless=r"127\.0\.0\.1|localhost",
             says="a download from the model hub broke off",
         ),
+        Signal(
+            r"We had to rate limit your IP|CAS (?:Client|service) Error[^\n]{0,80}(?:429|5\d\d)"
+            r"|requested URL returned error: (?:429|5\d\d) [^\n]{0,10}https://(?:huggingface|cdn|cas)"
+            r"|pulling manifest: (?:429|5\d\d)"
+            r"|(?:huggingface|hf\.co|modelscope|civitai|ollama\.ai)[^\n]{0,120}status=(?:429|5\d\d)",
+            "the hub answers with a refusal for now",
+            (
+                "We had to rate limit your IP (1.2.3.4). To continue using our service, create a HF account",
+                "CAS Client Error: Request error: HTTP status client error (429 Too Many Requests)",
+                "curl: (22) The requested URL returned error: 503 https://huggingface.co/m/x",
+                "error: pulling manifest: 503: upstream connect error registry.ollama.ai",
+                "aria2: errorCode=29 URI=https://huggingface.co/m/x The response status is not successful. status=503",
+            ),
+            strength="likely",
+        ),
     ),
 )

@@ -126,5 +126,17 @@ RULE = Rule(
             strength="likely",
             says="the container service could not pull or start the image",
         ),
+        Signal(
+            r"Unable to handle docker://|could not open image \S+\.sif|short-name \S{2,60} did not res"
+            r"olve|s6-\w+: [^\n]{0,60}permission denied",
+            "another container tool cannot start the image",
+            (
+                "FATAL:   Unable to handle docker://x/y uri: while building SIF from layers",
+                "FATAL:   could not open image /images/x.sif: failed to retrieve path",
+                'Error: short-name "foo" did not resolve to an alias',
+                "s6-supervise: exec: permission denied",
+            ),
+            strength="likely",
+        ),
     ),
 )

@@ -108,5 +108,16 @@ RULE = Rule(
             says="a package is of another version than the code expects[: {module} has no {name}]",
             advice=("Pin versions of the packages that fit each other: the message names the one that differs.",),
         ),
+        Signal(
+            r"AttributeError: module 'numpy' has no attribute|ERR_MODULE_NOT_FOUND"
+            r"",
+            "a name that the installed version does not have",
+            (
+                "AttributeError: module 'numpy' has no attribute 'float'",
+                "ERR_MODULE_NOT_FOUND: Cannot find package 'ws' imported from /app/i.mjs",
+            ),
+            Tier.HINT,
+            strength="likely",
+        ),
     ),
 )

@@ -185,5 +185,18 @@ RULE = Rule(
             phases=("handler", "queue"),
             unless=r"input_ids|inputs_embeds|tensor|server|dtype|bias|should be the same|c10::|weight",
         ),
+        Signal(
+            r"image file is truncated|Missing data for required field|PdfReadError"
+            r"|EOF marker not found|ERROR: \[\w{2,20}\] \S{1,40}: (?:Video|This video|Unsupported"
+            r"|Private)|Failed to parse: [^\n]{0,60}image_url",
+            "the file or the fields that the caller sent cannot be read",
+            (
+                "OSError: image file is truncated (12 bytes not processed)",
+                "marshmallow.exceptions.ValidationError: {'prompt': ['Missing data for required field.']}",
+                "pypdf.errors.PdfReadError: EOF marker not found",
+                "yt_dlp.utils.DownloadError: ERROR: [youtube] x: Video unavailable",
+            ),
+            strength="likely",
+        ),
     ),
 )

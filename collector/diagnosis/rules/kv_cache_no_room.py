@@ -110,5 +110,19 @@ RULE = Rule(
                 "Check for a previous engine that still runs on the same card.",
             ),
         ),
+        Signal(
+            r"(?:Can't|cannot|could not|unable to|failed to) (?:allocate|fit"
+            r"|reserve) (?:the )?KV[- ]?cache: not enough|Insufficient KV[- ]?cache (?:space|memory|blocks)"
+            r"|CacheManager: no enough blocks|not enough (?:free )?(?:KV )?cache blocks",
+            "the cache of other engines",
+            (
+                "[TensorRT-LLM][ERROR] Assertion failed: Can't allocate KV cache: not enough free "
+                "blocks for max sequence length",
+                "RuntimeError: Insufficient KV cache space: max_prefill_token_num",
+                "[TM][ERROR] CacheManager: no enough blocks for session_len",
+            ),
+            strength="likely",
+            not_phases=("handler",),
+        ),
     ),
 )

@@ -28,12 +28,34 @@ _HEDGE = re.compile(
     r"|CUDA kernel errors might be asynchronously.*"
     r"|If reserved (?:but unallocated )?memory is .*|[Ii]f you (?:are|see|get|encounter|run|have"
     r"|want|experience|need)\b[^\n.]*|\bto avoid [^\n.,]*"
-    r"|\b(?:may|might|could) (?:run out|fail|happen|occur)\b[^\n.]*",
+    r"|\b(?:may|might|could) (?:run out|fail|happen|occur)\b[^\n.]*"
+    # nor is a value that could not be read
+    r"|(?:\bpars(?:e|ing)|\bliteral|to float|\btoken|of the model|\brepl(?:y|ied)|\banswer(?:ed)?|model output"
+    r"|\binput_value)\b[^'\"\n]{0,30}(?:'[^'\n]*'|\"[^\"\n]*\")"
+    r"|['\"]role['\"]: ?['\"]\w{1,20}['\"], ?['\"]content['\"]: ?(?:'[^'\n]*'|\"(?:[^\"\\\n]|\\.)*\")",
     re.DOTALL,
+)
+# Lines that repeat what callers sent, what the program was told, or what it can be told: no reports of what happened.
+_ECHO = re.compile(
+    r"^(?:(?:INFO|DEBUG|TRACE)\b[ :|]{1,4})?(?:"
+    r"[^:={\n]{0,60}?\b(?:request|input|payload|messages?|job|event|body|data|params"
+    r"|parameters)s? ?[:=]? ?[\[{]\s?['\"]"
+    r"(?!error|detail|message['\"]|status|code)\w"
+    r"|(?:(?:user|received|incoming|new|got|processing) ){0,2}(?:user message|prompt|question|query|user input"
+    r"|user text|chat message|instruction|transcript(?:ion)?|caption|completion|generated text)s? ?[:=]"
+    r"|[^:={\n]{0,40}?\b(?:config|configuration|settings|args|arguments|options|env|environment|kwargs|policy"
+    r"|defaults) ?[:=] ?[\[{(]\s?['\"\w]"
+    r"|[^:={\n]{0,40}?\b(?:Namespace|\w{1,30}Args|\w{1,30}Config)\(\w+=|non-default args"
+    r"|\s*(?:-\w,? )?--[a-z][\w-]{1,60}(?:[ =,\[]|$)|(?:\++ )?(?:echo|printf) ['\"$])",
+    re.IGNORECASE,
 )
 _HEDGE_HINT = re.compile(
     r"might|potential|ossible|e\.g\.|may |could |can |ypically|sually|often|such as|f reserved|f you |o avoid "
-    r"|prompt|query"
+    r"|prompt|query|pars[ei]|literal|to float|token|of the model|repl[yi]|answer|model output|input_value|role"
+)
+_COMPLAINS = re.compile(
+    r"error|warn|fatal|crit|fail|invalid|refuse|reject|exceed|\bbad\b|unable|cannot|respon|repl(?:y|ied)|answer|returned",
+    re.IGNORECASE,
 )
 
 
@@ -87,7 +109,9 @@ def _hits(reading: Reading, found: CompiledSignal, needles: Sequence[str], obser
         if found.signal.errors_only and not _speaks(said):
             continue
         if index not in observed:
-            observed[index] = _observed(said)
+            observed[index] = "" if _is_echo(said) else _observed(said)
+        if not observed[index]:
+            continue
         match = _search(found, said, observed[index], offset)
         if match is None or _countered(reading, found, said, index):
             continue
@@ -121,6 +145,12 @@ _SLIPS = re.compile(
 def _speaks(said: Statement) -> bool:
     """Whether the line is an error that somebody put into words."""
     return not _SLIPS.search(said.exception) if said.exception else said.level == "error"
+
+
+def _is_echo(said: Statement) -> bool:
+    """Whether the line repeats what somebody sent or set; what is told at level error, or names a failure, does not."""
+    found = None if said.exception or said.code else _ECHO.match(said.core)
+    return found is not None and not _COMPLAINS.search(said.text[: len(said.text) - len(said.core)] + found[0])
 
 
 def _observed(said: Statement) -> str:

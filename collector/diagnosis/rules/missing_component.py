@@ -157,5 +157,16 @@ RULE = Rule(
             ),
             strength="likely",
         ),
+        Signal(
+            r"is not a git command|spawn [\w.-]{2,40} ENOENT",
+            "a program that the worker calls is not installed",
+            (
+                "git: 'lfs' is not a git command. See 'git --help'.",
+                "Error: spawn ffmpeg ENOENT",
+            ),
+            Tier.HINT,
+            strength="likely",
+            unless=r"skipping|optional|WARN",
+        ),
     ),
 )

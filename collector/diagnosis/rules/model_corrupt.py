@@ -73,7 +73,10 @@ RULE = Rule(
                 " corrupted or incomplete",
                 "Error: digest mismatch, file must be downloaded again",
             ),
-            unless=r"docker|image layer|size mismatch for|shape|dtype size|error while|dimension",
+            unless=(
+                r"docker|image layer|image file|video|invalid ggml type|size mismatch for|shape|dtype size|error while"
+                r"|dimension"
+            ),
         ),
         Signal(
             r"(?:Unable to load weights from (?:pytorch )?checkpoint"
@@ -112,6 +115,21 @@ RULE = Rule(
             strength="possible",
             errors_only=True,
             unless=r"image|JSON|request|size vs|unsorted|double-linked",
+        ),
+        Signal(
+            r"tarfile\.ReadError|gzip: \S{1,80} unexpected end of file|could not parse ModelProto"
+            r"|Unexpected end of input|premature end$|Read error \(39\)",
+            "an archive or a tokenizer file ends early or cannot be read",
+            (
+                "tarfile.ReadError: unexpected end of data",
+                "gzip: stdin: unexpected end of file",
+                "RuntimeError: Internal: could not parse ModelProto from tokenizer.model",
+                "xz: (stdin): Unexpected end of input",
+                "zstd: /*stdin*\\ : Read error (39) : premature end",
+            ),
+            Tier.HINT,
+            strength="likely",
+            unless=r"JSON|json|yaml|SyntaxError|caller|upload",
         ),
     ),
 )

@@ -222,5 +222,22 @@ RULE = Rule(
             errors_only=True,
             unless=r"No module named|missing \d+ required",
         ),
+        Signal(
+            r"Unable to open file '[^'\n]{1,80}' in model '|no model version was found"
+            r"|Cannot find any of \['(?:adapter|model|pytorch)|Can't find 'adapter_config"
+            r"|KaggleApiHTTPError: 404|Resource not found at URL: https://www\.kaggle"
+            r"|engine file \S{1,120} does not exist|(?:weights?|checkpoint"
+            r"|model) file \S{1,120} (?:does not exist|not found)",
+            "a file of the model is not where it is looked for",
+            (
+                "RuntimeError: Unable to open file 'model.bin' in model '/models/whisper'",
+                "failed to load 'resnet' version 1: no model version was found",
+                "RuntimeError: Cannot find any of ['adapter_model.safetensors']",
+                "ValueError: Can't find 'adapter_config.json' at '/models/lora'",
+                "kagglehub: 404 Client Error. Resource not found at URL: https://www.kaggle.com/models/x",
+                "the engine file /engines/rank0.engine does not exist",
+            ),
+            strength="likely",
+        ),
     ),
 )

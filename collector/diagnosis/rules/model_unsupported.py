@@ -112,7 +112,7 @@ RULE = Rule(
                 " in the `quantization` argument (awq).",
                 "gguf_init_from_file: tensor 'x' has invalid ggml type 39",
             ),
-            unless=r"current GPU|Minimum capability|\bINFO\b|\bWARN",
+            unless=r"current GPU|Minimum capability|(?-i:\bINFO\b)|\bWARN",
         ),
         Signal(
             r"rope_scaling` must be a dictionary|rope_scaling|(?:Weights only load failed"
@@ -178,6 +178,21 @@ RULE = Rule(
             Tier.LAST_RESORT,
             strength="possible",
             unless=r"\bWARN|\bINFO\b|GPU|device",
+        ),
+        Signal(
+            r"key not found in model: |NOT_IMPLEMENTED : Could not find an implementation"
+            r"|only \*guarantees\* support for models|No importer registered for op"
+            r"|module diffusers has no attribute \w+Pipeline|module transformers has no attribute \w+",
+            "the loader does not know what the file holds",
+            (
+                "llama_model_load: error loading model: error loading model hyperparameters: key not "
+                "found in model: qwen9.context_length",
+                "onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented: [ONNXRuntimeError] : 9 "
+                ": NOT_IMPLEMENTED : Could not find an implementation for Foo(1)",
+                "[TRT] [E] ModelImporter.cpp:771: No importer registered for op: Foo",
+                "AttributeError: module diffusers has no attribute FooPipeline",
+            ),
+            strength="likely",
         ),
     ),
 )

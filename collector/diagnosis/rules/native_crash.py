@@ -129,5 +129,15 @@ RULE = Rule(
             strength="likely",
             says="native code crashed with an access violation",
         ),
+        Signal(
+            r"unexpected fault address|has overflowed its stack|detected by the Java Runtime Environment",
+            "a run time caught the crash",
+            (
+                "unexpected fault address 0x0",
+                "thread 'main' has overflowed its stack",
+            ),
+            Tier.CRASH,
+            strength="likely",
+        ),
     ),
 )

@@ -153,5 +153,16 @@ RULE = Rule(
             Tier.HINT,
             strength="likely",
         ),
+        Signal(
+            r"Cannot load symbol cudnn\w+|CUDNN_STATUS_(?:SUBLIBRARY_)?(?:VERSION_MISMATCH"
+            r"|LOADING_FAILED)|CUDNN_STATUS_SUBLIBRARY\w+|cannot load any more object with static TLS",
+            "parts of a native library do not fit each other",
+            (
+                "Invalid handle. Cannot load symbol cudnnCreateTensorDescriptor",
+                "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
+                "dlopen: cannot load any more object with static TLS",
+            ),
+            strength="likely",
+        ),
     ),
 )

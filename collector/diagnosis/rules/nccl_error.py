@@ -107,5 +107,19 @@ RULE = Rule(
             unless=r"\bINFO\b",
             says="ranks of the job did not find or lost each other",
         ),
+        Signal(
+            r"Got completion from peer [^\n]{0,80}status=|ibv_\w+ failed|nvshmem\w* [^\n]{0,40}failed"
+            r"|CUDASymmetricMemory|custom allreduce: failed|failed to open IPC handle",
+            "the link between the cards failed",
+            (
+                "NCCL WARN NET/IB : Got completion from peer 10.0.0.3<47201> with status=12 opcode=0 "
+                "len=0 vendor err 129",
+                "UCX  ERROR ibv_create_qp failed: Cannot allocate memory",
+                "NVSHMEM: nvshmemi_init_thread failed: connect endpoints failed",
+                "[symm_mem] CUDASymmetricMemory: custom allreduce: failed to open IPC handle",
+            ),
+            Tier.RESOURCE,
+            strength="likely",
+        ),
     ),
 )

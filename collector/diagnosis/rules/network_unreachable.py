@@ -73,7 +73,7 @@ RULE = Rule(
             r"|Failed to establish a new connection|Cannot connect to host|ClientConnectorError"
             r"|ClientConnectorDNSError|httpx\.ConnectError|httpcore\.ConnectError"
             r"|error trying to connect|SSLError|CERTIFICATE_VERIFY_FAILED|SSLEOFError"
-            r"|ProxyError|Tunnel connection failed|Connection timed out|Errno 110\b"
+            r"|ProxyError|Tunnel connection failed|(?<!110: )Connection timed out|Errno 110\b"
             r""
             r"|EndpointConnectionError|Could not connect to the endpoint URL",
             "a connection to an outside service cannot be made",
@@ -133,6 +133,27 @@ RULE = Rule(
             r"Network connectivity (?:check )?failed",
             "the worker's own fitness check",
             ("RuntimeError: Network connectivity failed: Timeout connecting to 8.8.8.8:53 (5s)",),
+        ),
+        Signal(
+            r"Failed to connect to (?!localhost|127\.|0\.0\.0\.0)\S{4,80} port 443"
+            r"|Recv failure: Connection reset|SSL certificate problem|dial tcp \d[\d.]+:443: (?:i/o ti"
+            r"meout|connect: connection refused)|TLS handshake timeout|timed out connecting to https"
+            r"|Could not resolve hostname|UnknownHostException|name resolver error"
+            r"|DNS resolution failed|C-ares status|Could not find a suitable TLS CA certificate",
+            "names, routes or certificates of an outside service",
+            (
+                "curl: (7) Failed to connect to huggingface.co port 443 after 130 ms: Couldn't connect to server",
+                "curl: (60) SSL certificate problem: unable to get local issuer certificate",
+                "dial tcp 104.18.1.1:443: i/o timeout",
+                "net/http: TLS handshake timeout",
+                "ssh: Could not resolve hostname github.com: Name or service not known",
+                "java.net.UnknownHostException: huggingface.co",
+                "DNS resolution failed for api.example.com:443: C-ares status is not ARES_SUCCESS",
+                "httpx.ConnectTimeout: timed out connecting to https://huggingface.co",
+            ),
+            Tier.HINT,
+            strength="likely",
+            unless=r"runpod|127\.0\.0\.1|localhost",
         ),
     ),
 )

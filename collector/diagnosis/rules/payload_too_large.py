@@ -61,5 +61,14 @@ RULE = Rule(
             strength="likely",
             unless=r"learning rate|loss|tokens|context",
         ),
+        Signal(
+            r"intended to send too large (?:chunked )?body|Part exceeded maximum size"
+            r"|message larger than the (?:maximum|limit)",
+            "a proxy or a parser refuses the size",
+            (
+                "client intended to send too large body: 20971520 bytes",
+                "multipart: Part exceeded maximum size of 1024KB.",
+            ),
+        ),
     ),
 )

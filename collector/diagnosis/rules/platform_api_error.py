@@ -74,5 +74,14 @@ RULE = Rule(
             strength="likely",
             unless=r"\bINFO\b|not enough free GPUs|no longer any instances",
         ),
+        Signal(
+            r"(?:update|report) job (?:status|progress): \d{3}|Progress update failed: \d{3}",
+            "the platform refused or lost a report",
+            (
+                "Progress update failed: 500 https://api.runpod.ai",
+                "Failed to update job status: 401 Unauthorized",
+            ),
+            strength="likely",
+        ),
     ),
 )

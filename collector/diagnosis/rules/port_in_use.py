@@ -53,5 +53,18 @@ RULE = Rule(
                 "通常每个套接字地址(协议/网络地址/端口)只允许使用一次。",
             ),
         ),
+        Signal(
+            r"couldn't bind (?:HTTP )?server socket|kind: AddrInUse|^Error: Address in use"
+            r"|Failed to bind to address|bind\(\) to \S{3,60} failed|Only one usage of each socket address",
+            "other words for a taken address",
+            (
+                "couldn't bind HTTP server socket, hostname: 0.0.0.0, port: 8080",
+                "Error: Address in use: Os { code: 98, kind: AddrInUse }",
+                "RuntimeError: Failed to bind to address 0.0.0.0:50051",
+                "[emerg] 12#12: bind() to 0.0.0.0:8000 failed (98: Unknown error)",
+            ),
+            strength="likely",
+            unless=r"Permission denied|Cannot assign|\(13|\(99",
+        ),
     ),
 )

@@ -67,5 +67,14 @@ RULE = Rule(
             strength="possible",
             phases=("handler", "stop"),
         ),
+        Signal(
+            r"due to client closing the connection|Broken pipe while sending to the client",
+            "the other end closed the connection",
+            (
+                '[GIN] 499 | POST "/api/generate" aborting completion request due to client closing the connection',
+                "BrokenPipeError: [Errno 32] Broken pipe while sending to the client",
+            ),
+            strength="likely",
+        ),
     ),
 )

@@ -57,5 +57,15 @@ RULE = Rule(
             strength="possible",
             unless=r"PCIe|might be caused|ECC",
         ),
+        Signal(
+            r"unable to allocate shared memory ?\(shm\)",
+            "the segment could not be made",
+            (
+                "RuntimeError: unable to allocate shared memory(shm) for file </torch_77>: Resource "
+                "temporarily unavailable (11)",
+            ),
+            Tier.RESOURCE,
+            strength="likely",
+        ),
     ),
 )

@@ -74,5 +74,14 @@ RULE = Rule(
             strength="possible",
             unless=r"\bINFO\b|retry|usage (?:stat|report)|telemetry|hugging|push_to_hub|wandb|Not able to upload",
         ),
+        Signal(
+            r"(?:Bucket not found|bucket does not exist)[^\n]{0,40}upload|storage\.objects\.create access",
+            "another store refuses the upload",
+            (
+                "supabase StorageException: {'statusCode': 400, 'error': 'Bucket not found'} while uploading",
+                "403 sa does not have storage.objects.create access to the Google Cloud Storage object.",
+            ),
+            strength="likely",
+        ),
     ),
 )

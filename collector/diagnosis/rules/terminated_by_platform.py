@@ -63,7 +63,8 @@ RULE = Rule(
             says="the worker was told to stop from outside (signal 15), with no error before it",
         ),
         Signal(
-            r"^(?:.{0,200}\s)?(?:(?-i:Terminated)|Beendet|Complété|Terminado|已终止|終了しました|Завершено)(?:\s{2,}\S.{0,200})?$",
+            r"^(?:.{0,200}\s)?(?:(?-i:Terminated)|Beendet|Complété|Terminado|已终止|終了しました"
+            r"|Завершено)(?:\s{2,}\S.{0,200})?$",
             "what a shell prints when its child was ended by signal 15",
             ("Terminated", "/start.sh: line 3:   57 Terminated              python handler.py"),
             Tier.CRASH,
@@ -80,6 +81,16 @@ RULE = Rule(
             ("Container did not stop within 10s grace period, sending SIGKILL",),
             strength="likely",
             says="the worker was told to stop and killed when it had not ended in time",
+        ),
+        Signal(
+            r"Sending SIGTERM to remaining processes|reboot: (?:Restarting system|Power down)|shutdown\.target",
+            "the machine shuts down",
+            (
+                "systemd-shutdown[1]: Sending SIGTERM to remaining processes...",
+                "reboot: Restarting system",
+            ),
+            Tier.CRASH,
+            strength="likely",
         ),
     ),
 )

@@ -77,7 +77,8 @@ RULE = Rule(
             Tier.LAST_RESORT,
             strength="likely",
             unless=(
-                r"\bretry|Retrying|the launch timed out|NCCL|TCPStore|collective|clients"
+                r"\bretry|Retrying|TLS handshake|dial tcp [\d.]+:443|the launch timed out|NCCL"
+                r"|TCPStore|collective|clients"
                 r"|huggingface\.co|Xid|job-take|Connection timed out|ConnectTimeout"
                 r"|Timeout context manager|timeout=\d+[,)]\s?[a-z_]+=|getting job|waiting for (?:page"
                 r"|selector)|ProcessGroup"
@@ -98,6 +99,16 @@ RULE = Rule(
             Tier.LAST_RESORT,
             strength="likely",
             unless=r"超时时间[:：=]|timeout=",
+        ),
+        Signal(
+            r"upstream timed out \(110|DeadlineExceeded|active longer than specified deadline",
+            "a proxy or a scheduler gave up waiting",
+            (
+                "upstream timed out (110: Connection timed out) while reading response header from upstream",
+                "DeadlineExceeded: Job was active longer than specified deadline",
+            ),
+            Tier.LAST_RESORT,
+            strength="likely",
         ),
     ),
 )
