@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -214,6 +216,18 @@ def _ends_worker(way: str) -> Drive:
     return drive
 
 
+async def _killed_unwatched(stage: Stage) -> list[str]:
+    """Without the launcher nobody sees the death, and the worker's other process goes on telling that it lives."""
+    job = await stage.submit(prompt="a lighthouse")
+    worker = await stage.start_worker("slow", launcher=False)
+    await worker.wait_line("in process")
+    os.kill(worker.pid, signal.SIGKILL)
+    pings = len(stage.platform.find_events("ping", endpoint=stage.endpoint))
+    await stage.seen("ping", count=pings + 3)
+    await stage.caller.poll(job)
+    return [job]
+
+
 async def _scaling_breaks(stage: Stage) -> list[str]:
     job = await stage.submit(prompt="a lighthouse")
     worker = await stage.start_worker("scaling_breaks")
@@ -343,6 +357,15 @@ RARE: Final = (
         "platform_api_error",
         _no_stop_channel,
         says="stop channel disabled",
+    ),
+    _rare(
+        "killed-unwatched",
+        "A worker without the launcher is killed; its other process goes on pinging.",
+        "worker_killed",
+        "unknown",
+        _killed_unwatched,
+        says="not been heard of",
+        while_it_lives=True,
     ),
     _rare(
         "over-its-time",

@@ -7,8 +7,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -129,21 +129,32 @@ async def play_all(
     turn = asyncio.Semaphore(parallel)
 
     async def one(scenario: Scenario) -> Outcome:
-        async with turn:
-            outcome = await play(scenario, platform, server)
+        async with AsyncExitStack() as held:
+            await held.enter_async_context(turn)
+            outcome = await play(scenario, platform, server, driven=held.aclose)
         tell(outcome)
         return outcome
 
     return list(await asyncio.gather(*(one(scenario) for scenario in scenarios)))
 
 
-async def play(scenario: Scenario, platform: Platform, server: str) -> Outcome:
-    """Bring one scenario about, and ask the server about its requests."""
+async def _nobody_waits() -> None:
+    pass
+
+
+async def play(
+    scenario: Scenario, platform: Platform, server: str, *, driven: Callable[[], Awaitable[None]] = _nobody_waits
+) -> Outcome:
+    """Bring one scenario about, and ask the server about its requests.
+
+    `driven` is called when all has happened: what remains is to wait for workers to leave and for the right answer.
+    """
     with tempfile.TemporaryDirectory(prefix="stallscope-stage-", ignore_cleanup_errors=True) as directory:
         stage = Stage(platform, server, Path(directory), scenario.name, handler_logs=scenario.handler_logs)
         try:
             async with stage:
                 jobs = await asyncio.wait_for(scenario.drive(stage), scenario.seconds)
+                await driven()
                 if scenario.while_it_lives:
                     outcome = await judge(scenario, jobs, server, seconds=scenario.seconds)
                     stage.has_told_all = True

@@ -244,3 +244,15 @@ async def test_an_answer_can_be_changed_or_garbled_on_its_way(
     async with caller.get(f"job-take/{WORKER}") as answer:
         assert await answer.text() == "{broken"
     assert {platform.jobs[job["id"]].status for job in jobs} == {"IN_PROGRESS"}
+
+
+async def test_an_answer_is_held_until_the_test_lets_it_go(platform: Platform, caller: aiohttp.ClientSession) -> None:
+    may_go = asyncio.Event()
+    platform.arm("job-done", Fault(serve=True, until=may_go))
+    job = (await post(caller, "run", {"input": {"prompt": "hi"}}))["id"]
+    delivering = asyncio.create_task(post(caller, f"job-done/{WORKER}/{job}", {"output": "hello"}))
+    await platform.wait_event("job-done", job=job)
+    assert (platform.jobs[job].status, delivering.done()) == ("IN_QUEUE", False)
+    may_go.set()
+    await delivering
+    assert platform.jobs[job].status == "COMPLETED"
