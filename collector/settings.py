@@ -28,6 +28,7 @@ READ_BY_OTHERS: Final = frozenset(
         "STALLSCOPE_HEARTBEAT_SECONDS",
         "STALLSCOPE_HANDOVER",
         "STALLSCOPE_BOOT",
+        "STALLSCOPE_DEBUG",
         # the command line as a client
         "STALLSCOPE_URL",
         "STALLSCOPE_TOKEN",

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sdk_exporter.contract import VERSION, Loss
+from sdk_exporter.recorder import kernel
 from sdk_exporter.recorder.settings import RecorderSettings
 
 MOST_BODY_BYTES: Final = 4 << 20
@@ -69,6 +70,7 @@ class Delivery:
         self.delivered = 0
         self.trouble: str | None = None
         """The last reason for a try to fail, in words."""
+        self._token_refused = False
         self._thread = threading.Thread(target=self._run, name="stallscope-delivery", daemon=True)
         self._thread.start()
 
@@ -122,6 +124,12 @@ class Delivery:
                 self._bodies, self._outcome = None, outcome
             self._on_done()
 
+    def _say_of_token(self, status: int) -> None:
+        """Once, and not only for debugging: with a wrong token nothing ever arrives, and no page could say so."""
+        if status in (401, 403) and not self._token_refused:
+            self._token_refused = True
+            kernel.say(f"stallscope: the collector refuses the token in OTEL_EXPORTER_OTLP_HEADERS (HTTP {status})")
+
     def _deliver(self, body: Body, outcome: Outcome) -> bool:
         """Until taken or refused for good; False when told to stop."""
         pause = _FIRST_PAUSE_SECONDS
@@ -135,6 +143,7 @@ class Delivery:
             self.failures += 1
             if answer.status is not None and answer.status not in _RETRYABLE:
                 self.trouble = f"the collector answered {answer.status}"
+                self._say_of_token(answer.status)
                 outcome.lose(Loss.EXPORT_REFUSED, body.spans)
                 return True
             self.trouble = answer.trouble

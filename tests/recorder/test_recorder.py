@@ -479,6 +479,16 @@ def test_refused_batch_is_counted_and_not_sent_for_ever(launch: Launch, sink: Si
     assert sink.only("worker.death").attributes["stallscope.loss.export_refused"] >= 1
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_token_is_said_once_on_stderr(launch: Launch, sink: Sink, status: int) -> None:
+    sink.answers = [Answer(status), Answer(status)]
+    process = launch("boot_ends()\nsys.stdin.readline()", stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    sink.wait_for(lambda s: s.requests)
+    _, complaint = process.communicate(timeout=SECONDS)
+    said = f"stallscope: the collector refuses the token in OTEL_EXPORTER_OTLP_HEADERS (HTTP {status})\n"
+    assert complaint.decode().count(said) == 1
+
+
 def test_partial_refusal_is_counted(launch: Launch, sink: Sink) -> None:
     sink.answers = [Answer(200, rejected=1)]
     process = launch("boot_ends()\nsys.stdin.readline()", stdin=subprocess.PIPE)
