@@ -81,8 +81,9 @@ def _facts(page: FailurePage) -> list[str]:
         f"- State: {answer.state}{'' if answer.final else ' (still open)'}",
         f"- Verdict: {code(verdict.code)}{cause}, confidence {verdict.confidence}"
         + (", inferred" if verdict.inferred else ""),
-        f"- Whose side: {page.fault}; trying again {wording.RETRIES[verdict.retry]}",
     ]
+    if page.tone == "bad":
+        facts.append(f"- Whose side: {page.fault}; trying again {wording.RETRIES[verdict.retry]}")
     if answer.endpoint_id:
         facts.append(f"- Endpoint: {code(answer.endpoint_id)}")
     facts += [f"- Worker: {code(worker)}" for worker in answer.worker_ids[:3]]
@@ -107,6 +108,8 @@ def _evidence(page: FailurePage, place: int) -> str:
 
 
 def _phase(phase: Phase) -> str:
+    if phase.start is None and phase.end is None:
+        return f"- {phase.name} (attempt {phase.attempt}): no record of its start and end"
     start = filters.clock(phase.start) if phase.start else "?"
     end = filters.clock(phase.end) if phase.end else "?"
     partly = "" if phase.complete else ", partly known"
