@@ -86,7 +86,7 @@ def _record(clues: Clues) -> str:
 
 def _decide(told: _Told) -> _Found | None:
     above = _survived(told)
-    hits = _weighty(told, [hit for hit in told.hits if hit.index > above or _outlasts(hit)])
+    hits = _weighty(told, [hit for hit in _told_by(told) if hit.index > above or _outlasts(hit)])
     best = max(hits, key=lambda hit: (hit.tier, -hit.index), default=None)
     if best is not None and best.tier == Tier.HARDWARE:
         return _of_hit(told, best)
@@ -118,6 +118,13 @@ _DOES_WITHOUT = re.compile(
 
 
 _FAILS = re.compile(r"fail|error|exception", re.IGNORECASE)  # told at level info all the same
+
+
+def _told_by(told: _Told) -> list[Hit]:
+    """The hits without source lines whose exception is in the tail: what was raised is what that one says."""
+    statements = told.reading.statements
+    ended = {said.traceback for said in statements if said.exception}
+    return [hit for hit in told.hits if not (statements[hit.index].code and statements[hit.index].traceback in ended)]
 
 
 def _weighty(told: _Told, hits: list[Hit]) -> list[Hit]:

@@ -296,7 +296,7 @@ def _opens_harmless(statements: list[Statement], index: int) -> bool:
         if _HARMLESS_HEAD.search(core) or (statements[before].harmless and not statements[before].exception):
             return True
         looked += 1
-        if looked == 2:
+        if looked == 2 or statements[before].level == "info":  # the program has gone on to something else
             return False
     return False
 

@@ -165,7 +165,7 @@ RULE = Rule(
             r"^memory allocation of \d+ bytes failed|\w: memory allocation of \d+ bytes failed"
             r"|runtime: out of memory|exceeded \d+% memory budget|ggml_backend_cpu_buffer\w* failed to"
             r" allocate|cpu_buffer_type_alloc_buffer: failed"
-            r"|systemd-oomd\S{0,12} Killed|due to memory pressure|ArrowMemoryError"
+            r"|killed by OOM\b|systemd-oomd\S{0,12} Killed|due to memory pressure|ArrowMemoryError"
             r"|malloc of size \d+ failed|WinError 1455|paging file is too small"
             r"|Cannot allocate memory: cudaHostAlloc|cudaHostAlloc[^\n]{0,40}Cannot allocate",
             "a run time or a guard of the machine says that main memory is gone",

@@ -46,12 +46,23 @@ _ECHO = re.compile(
     r"|[^:={\n]{0,40}?\b(?:config|configuration|settings|args|arguments|options|env|environment|kwargs|policy"
     r"|defaults) ?[:=] ?[\[{(]\s?['\"\w]"
     r"|[^:={\n]{0,40}?\b(?:Namespace|\w{1,30}Args|\w{1,30}Config)\(\w+=|non-default args"
-    r"|\s*(?:-\w,? )?--[a-z][\w-]{1,60}(?:[ =,\[]|$)|(?:\++ )?(?:echo|printf) ['\"$])",
+    r"|\s*(?:-\w,? )?--[a-z][\w-]{1,60}(?:[ =,\[]|$)|(?:\++ )?(?:echo|printf) ['\"$]"
+    r"|\[(?:user|assistant|human|bot|ai)\] |(?:user|assistant|human) ?[>:] "
+    r"|> (?!\S*error|[^\n]{0,40}(?:error|fail))[a-z])",
     re.IGNORECASE,
 )
 _HEDGE_HINT = re.compile(
     r"might|potential|ossible|e\.g\.|may |could |can |ypically|sually|often|such as|f reserved|f you |o avoid "
     r"|prompt|query|pars[ei]|literal|to float|token|of the model|repl[yi]|answer|model output|input_value|role"
+)
+# What stands in quotes on a line that itself complains of nothing: a text that is dealt with, not one that is told.
+_QUOTED = re.compile(r"(?<![\w=])(?:'[^'\n]{1,400}'|\"[^\"\n]{1,400}\")(?!\w)")
+_FIELDS = re.compile(r"= ?['\"]|\{")  # a record: its values are the report
+_SPEAKER = re.compile(r"\W{0,3}(?:user|assistant|human) \| ", re.IGNORECASE)
+_TELLS = re.compile(
+    r"error|warn|fatal|crit|fail|invalid|refus|reject|exceed|unable|cannot|could|can't|\bnot?\b|n't|missing|denied"
+    r"|exception|abort|killed|died|exit|out of|insufficient|panic|raise|unknown|signal|back-?off|reason|status|level",
+    re.IGNORECASE,
 )
 _COMPLAINS = re.compile(
     r"error|warn|fatal|crit|fail|invalid|refuse|reject|exceed|\bbad\b|unable|cannot|respon|repl(?:y|ied)|answer|returned",
@@ -149,15 +160,35 @@ def _speaks(said: Statement) -> bool:
 
 def _is_echo(said: Statement) -> bool:
     """Whether the line repeats what somebody sent or set; what is told at level error, or names a failure, does not."""
-    found = None if said.exception or said.code else _ECHO.match(said.core)
+    if said.exception or said.code:
+        return False
+    if _SPEAKER.match(said.text):
+        return True
+    found = _ECHO.match(said.core)
     return found is not None and not _COMPLAINS.search(said.text[: len(said.text) - len(said.core)] + found[0])
 
 
 def _observed(said: Statement) -> str:
-    """What the statement says without its guesses, in the same places."""
-    if not _HEDGE_HINT.search(said.text):
-        return said.text
-    return _HEDGE.sub(lambda guess: " " * len(guess[0]), said.text)
+    """What the statement says without its guesses and what it only quotes, in the same places."""
+    text = said.text
+    if _HEDGE_HINT.search(text):
+        text = _HEDGE.sub(_blank, text)
+    if _only_quotes(said):
+        text = _QUOTED.sub(_blank, text)
+    return text
+
+
+def _only_quotes(said: Statement) -> bool:
+    """Whether no word outside the quotes of this line, which is no error and no record, tells of a failure."""
+    if said.exception or said.code or said.level in ("warning", "error") or said.core[:1] in ("{", "[", "'", '"', ""):
+        return False
+    if len(said.text) > 2000 or _FIELDS.search(said.core) or not _QUOTED.search(said.text):
+        return False
+    return not _TELLS.search(_QUOTED.sub("", said.text))
+
+
+def _blank(found: re.Match[str]) -> str:
+    return " " * len(found[0])
 
 
 def _search(found: CompiledSignal, said: Statement, text: str, offset: int) -> re.Match[str] | None:
