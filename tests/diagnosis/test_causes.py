@@ -60,7 +60,9 @@ def test_composed_public_cases_are_read_right() -> None:
 
 
 @pytest.mark.parametrize(
-    "stem", ["gpu", "host", "model", "software", "request", "mixed", "elsewhere", "further", "chains", "sundry"]
+    "stem",
+    ["gpu", "host", "model", "software", "request", "mixed", "elsewhere", "further", "chains", "sundry"]
+    + [f"fresh_{letter}" for letter in "abcdefghi"],
 )
 def test_variants_are_read_right(stem: str) -> None:
     answers = [told(tail) for tail in variants() if tail.name.startswith(f"{stem}-")]

@@ -29,8 +29,9 @@ _HEDGE = re.compile(
     r"|If reserved (?:but unallocated )?memory is .*|[Ii]f you (?:are|see|get|encounter|run|have"
     r"|want|experience|need)\b[^\n.]*|\bto avoid [^\n.,]*"
     r"|\b(?:may|might|could) (?:run out|fail|happen|occur)\b[^\n.]*"
-    # nor is a value that could not be read
-    r"|(?:\bpars(?:e|ing)|\bliteral|to float|\btoken|of the model|\brepl(?:y|ied)|\banswer(?:ed)?|model output"
+    # nor is a value that could not be read (one without a space may be a setting's)
+    r"|(?:\bliteral|to float)\b[^'\"\n]{0,30}'[^'\n ]* [^'\n]*'"
+    r"|(?:\bpars(?:e|ing)|\btoken|of the model|\brepl(?:y|ied)|\banswer(?:ed)?|model output"
     r"|\binput_value)\b[^'\"\n]{0,30}(?:'[^'\n]*'|\"[^\"\n]*\")"
     r"|['\"]role['\"]: ?['\"]\w{1,20}['\"], ?['\"]content['\"]: ?(?:'[^'\n]*'|\"(?:[^\"\\\n]|\\.)*\")",
     re.DOTALL,
