@@ -179,7 +179,8 @@ def test_worker_finds_the_signals_of_a_direct_run_and_its_own_process_group(laun
     print(int(line.split()[1], 16) & ~(1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1))
     print(os.getpgrp() == os.getpid())
     """
-    # Whoever runs the tests may ignore or block signals (the embedded store does): what a worker inherits without us is what it must find.
+    # Whoever runs the tests may ignore or block signals (the embedded store does): what a worker inherits without us
+    # is what it must find.
     direct = tmp_path / "direct.py"
     direct.write_text(textwrap.dedent(code))
     expected = subprocess.run([sys.executable, str(direct)], capture_output=True, timeout=SECONDS, check=True).stdout
