@@ -183,7 +183,6 @@ class Supervisor:
         self._messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._task: asyncio.Task[None] | None = None
         self.gate = asyncio.Event()
-        self.is_done = False
 
     def start(self) -> None:
         threading.Thread(target=self._supervise, name="stallscope-prestart", daemon=True).start()
@@ -199,7 +198,6 @@ class Supervisor:
             failure = _failure(PrestartKind.HOOK, error, "unknown")
         if failure is not None:
             self._end_worker(failure)
-        self.is_done = True
         self._loop.call_soon_threadsafe(self.gate.set)
 
     def _run_phases(self) -> Failure | None:

@@ -351,11 +351,6 @@ def _unique(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for text in texts if text))
 
 
-def not_final(found: Ruling) -> Ruling:
-    """The same ruling, open to change."""
-    return replace(found, final=False)
-
-
 def refused_for_good(case: Case) -> Record | None:
     """The last try to hand the result in, where it failed and no other follows; None otherwise."""
     tries = case.attempt.deliveries

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import string
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -448,7 +448,10 @@ def test_collector_that_comes_late_gets_everything(launch: Launch, sink: Sink) -
     assert process.stdout is not None
     assert process.stdin is not None
     process.stdout.readline()
-    time.sleep(1.0)  # long enough for tries to fail
+    with socket.create_server(("127.0.0.1", port)) as deaf:
+        deaf.settimeout(SECONDS)
+        for _ in range(2):  # tries that fail: somebody hangs up
+            deaf.accept()[0].close()
     with Sink(port) as late:
         late.wait_for(lambda s: len(s.named("tick")) == 50)
         process.stdin.write(b"go\n")

@@ -108,7 +108,7 @@ def test_engine_that_fails_and_is_reaped_is_told(launch: Launch, sink: Sink) -> 
     assert len({span.span_id for span in sink.named("backend.death")}) == 1
 
 
-def test_orphan_that_crashes_is_told(launch: Launch, sink: Sink) -> None:
+def test_orphan_that_crashes_is_told(launch: Launch, sink: Sink, tmp_path: Path) -> None:
     code = """
     boot_ends()
     import subprocess
@@ -117,7 +117,8 @@ def test_orphan_that_crashes_is_told(launch: Launch, sink: Sink) -> None:
     subprocess.run([sys.executable, "-c", middle], check=True)
     say("orphaned")
     sys.stdin.read()
-    time.sleep(2)
+    while not os.path.exists("told"):
+        time.sleep(0.02)
     """
     process = launch(code, stdin=subprocess.PIPE)
     assert process.stdout is not None
@@ -125,6 +126,8 @@ def test_orphan_that_crashes_is_told(launch: Launch, sink: Sink) -> None:
     process.stdout.readline()
     process.stdin.close()
     process.stdin = None
+    sink.wait_for(lambda s: s.named("backend.death"))
+    (tmp_path / "told").touch()
     process.communicate(timeout=SECONDS)
     deaths = sink.named("backend.death")
     assert {span.attributes.get("stallscope.death.signal") for span in deaths} == {"SIGSEGV"}
@@ -181,13 +184,16 @@ def test_black_hole_costs_the_exit_little_and_loses_nothing(launch: Launch, sink
     boot_ends()
     for number in range(3000):
         put("point", n="work", id=f"{number + 1:016x}", tr=JOB_TRACE, a={"words": "a text of some length " * 4})
-    time.sleep(1.5)
+    sys.stdin.readline()
     say(time.time())
     """
     with socket.create_server(("127.0.0.1", 0)) as hole:
         url = f"http://127.0.0.1:{hole.getsockname()[1]}"
-        process = launch(code, env={"STALLSCOPE_SPOOL_DIR": str(folder), "OTEL_EXPORTER_OTLP_ENDPOINT": url})
-        out, _ = process.communicate(timeout=SECONDS)
+        environment = {"STALLSCOPE_SPOOL_DIR": str(folder), "OTEL_EXPORTER_OTLP_ENDPOINT": url}
+        process = launch(code, stdin=subprocess.PIPE, env=environment)
+        hole.settimeout(SECONDS)
+        with hole.accept()[0]:  # a try is under way, and nobody will answer it
+            out, _ = process.communicate(b"\n", timeout=SECONDS)
         assert time.time() - float(out) < 20, "the flush of 30 seconds was waited for"
     second = launch("sys.stdin.readline()", stdin=subprocess.PIPE, env={"STALLSCOPE_SPOOL_DIR": str(folder)})
     sink.wait_for(lambda s: len({span.span_id for span in s.named("work")}) == 3000)

@@ -10,8 +10,8 @@ import sys
 
 
 def _step_aside() -> None:
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    here = os.path.dirname(__file__)  # as the launcher wrote it
+    sys.path[:] = [entry for entry in sys.path if entry != here]
     kept = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry != here]
     if any(kept):
         os.environ["PYTHONPATH"] = os.pathsep.join(kept)
