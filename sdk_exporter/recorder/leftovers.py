@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -77,14 +76,23 @@ class Leftovers:
 
     def __init__(self, settings: RecorderSettings, lose: Callable[[str, int], None]) -> None:
         self._settings, self._lose = settings, lose
+        self._delivery: Delivery | None = None
+        self._thread: threading.Thread | None = None
         if settings.spool_dir:
-            threading.Thread(
+            self._thread = threading.Thread(
                 target=self._ship, args=(Path(settings.spool_dir),), name="stallscope-leftovers", daemon=True
-            ).start()
+            )
+            self._thread.start()
+
+    @property
+    def worth_waiting_for(self) -> bool:
+        """Whether something is still on its way to a collector that takes it. Workers that live for a second would
+        otherwise never ship what the ones before them left."""
+        under_way = self._thread is not None and self._thread.is_alive()
+        return under_way and (self._delivery is None or not self._delivery.failures)
 
     def _ship(self, folder: Path) -> None:
         done = threading.Event()
-        delivery: Delivery | None = None
         for file in sorted(folder.glob(f"*{_SUFFIX}"))[:_MOST_FILES]:
             try:
                 bodies, damaged = load(file)
@@ -92,12 +100,11 @@ class Leftovers:
                 continue  # another worker was faster
             self._lose(str(Loss.SPOOL_TORN), damaged)
             if bodies:
-                delivery = delivery or Delivery(self._settings, done.set)
+                delivery = self._delivery = self._delivery or Delivery(self._settings, done.set)
                 done.clear()
                 delivery.submit(bodies)
                 while (outcome := delivery.outcome()) is None:
                     done.wait(1.0)
-                    time.sleep(0)
                 for reason, count in outcome.losses.items():
                     self._lose(reason, count)
             file.unlink(missing_ok=True)

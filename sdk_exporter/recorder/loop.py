@@ -304,9 +304,10 @@ class Recorder:
 
     def _is_over(self, deadline: float) -> bool:
         """All handed on, or no time left, or nobody there to take it."""
-        if self._page.get(spool.Page.ACKNOWLEDGED) >= os.lseek(self._events, 0, os.SEEK_END):
-            return True
         now = time.monotonic()
+        if self._page.get(spool.Page.ACKNOWLEDGED) >= os.lseek(self._events, 0, os.SEEK_END):
+            leftovers = self._leftovers
+            return leftovers is None or not leftovers.worth_waiting_for or now >= deadline - _LAST_WORDS_SECONDS
         if self._hurried_since is None:
             self._hurried_since = now
         # Evidence that stays on disk need not hold up the exit while nobody listens; without a disk it is worth it.
