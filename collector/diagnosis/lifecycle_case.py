@@ -286,12 +286,15 @@ def ruling(
     confidence: Confidence = "certain",
     inferred: bool = False,
     missing: tuple[Missing, ...] = (),
-    advice: tuple[str, ...] = (),
+    usual_advice: tuple[str, ...] | None = None,
     fault: Fault | None = None,
     retry: Retry | None = None,
     queue_reason: str | None = None,
 ) -> Ruling:
-    """A verdict in full. Fault, retry and confidence are the cause's where one is known, else the catalogue's."""
+    """A verdict in full. Fault, retry and confidence are the cause's where one is known, else the catalogue's.
+
+    `usual_advice` stands in for the catalogue's, where the rule knows of one that fits better.
+    """
     entry, cause, known = VERDICTS[code], reading.cause, reading.known
     verdict = Verdict(
         code=code,
@@ -304,7 +307,7 @@ def ruling(
         queue_reason=queue_reason,
         inferred=inferred,
         evidence=(*_read_items(reading), *items, *_unread(code, reading)),
-        advice=_unique((*cause.advice, *advice, *entry.advice)),
+        advice=_unique((*cause.advice, *(entry.advice if usual_advice is None else usual_advice))),
         missing=_missing((*missing, *cause.missing, *_withheld(reading))),
         doc=doc_of(code),
     )

@@ -28,10 +28,11 @@ from collector.diagnosis.lifecycle_case import (
     ruling,
     why_in_brackets,
 )
-from collector.diagnosis.lifecycle_outcome import unread_handler
+from collector.diagnosis.lifecycle_outcome import OUTSIDE_ADVICE, unread_handler
 from collector.diagnosis.lifecycle_start import has_no_bound, waiting_on
 from collector.diagnosis.lifecycle_words import between, clock, duration, name, raised
 from collector.diagnosis.records import Record, moment
+from collector.diagnosis.verdicts import VERDICTS
 from sdk_exporter.contract import Key
 
 SHELL_SIGNAL_BASE: Final = 128
@@ -41,6 +42,15 @@ DRAIN_SECONDS: Final = 10.0
 SLOW_START_SECONDS: Final = 300.0
 NEVER_RUN_SECONDS: Final = 120.0
 """A claim that is ready to run begins within a second; this long it is stuck."""
+UNTOLD_ADVICE: Final = (
+    "Look at main memory, and for a call in the handler that ends the process (`os._exit`): from outside a kill, a"
+    " crash, an exit and a lost machine look the same.",
+)
+"""For a worker of which nothing tells how it ended."""
+KILLED_ADVICE: Final = (
+    "Look for who kills processes here: the kernel counted no kill for memory. The platform does it when it takes a"
+    " machine back, a script or a health check by `kill -9`.",
+)
 HUNG_SECONDS: Final = 300.0
 """Loop and progress may stand this long in a handler that computes; the process's own beat may not."""
 
@@ -71,7 +81,21 @@ def process_gone(case: Case) -> Ruling | None:
         state="lost",
         final=True,
         missing=unread_handler(reading) if code != "worker_replaced" else (),
+        usual_advice=_end_advice(case, code, ending),
     )
+
+
+def _end_advice(case: Case, code: str, ending: Ending) -> tuple[str, ...] | None:
+    """What fits how the process ended; None where the catalogue's own words do."""
+    if code == "worker_crashed" and ending.signal is None:
+        return OUTSIDE_ADVICE
+    if code != "worker_killed" or ending.oom_kill:
+        return None
+    if case.attempt.shutdown is not None:
+        return VERDICTS["worker_replaced"].advice
+    if ending.signal is None:
+        return UNTOLD_ADVICE
+    return KILLED_ADVICE if ending.oom_kill is False else None
 
 
 def _shell_signal(ending: Ending) -> Ending:
@@ -144,6 +168,7 @@ def run_silent(case: Case) -> Ruling | None:
     return ruling(
         "worker_killed", sentence, NOT_READ, items, state=_silent_state(confidence),
         final=silent >= SILENCE_FINAL_SECONDS, confidence=confidence, inferred=True, missing=(LAUNCHER,),
+        usual_advice=UNTOLD_ADVICE,
     )  # fmt: skip
 
 

@@ -37,6 +37,11 @@ EMPTY_INPUT: Final = "empty_input_dropped"
 _NOT_ENCODABLE: Final = frozenset({"TypeError", "ValueError", "UnicodeEncodeError", "RecursionError", "OverflowError"})
 _EXITS: Final = frozenset({"SystemExit", "KeyboardInterrupt"})
 _CANCELLED: Final = "CancelledError"
+OUTSIDE_ADVICE: Final = (
+    "Fix the code outside the handler where the traceback points (`concurrency_modifier`, a callback, what runs beside"
+    " the loop): an error there ends the worker and everything in its hands.",
+)
+"""For a worker that an uncaught error ended: no native library is to blame."""
 LARGE_RESULT_BYTES: Final = 10 << 20
 """The platform refuses results above this with a 400 (or 413)."""
 
@@ -260,7 +265,9 @@ def _fell_with_loop(case: Case, run: Record, loop: Record) -> Ruling:
     items += [death_item(death)] if death else []
     items.append(absence("no result was handed in"))
     final = death is not None or case.settled or case.since(run.last) >= SETTLED_SECONDS
-    return ruling("worker_crashed", sentence, reading, tuple(items), state="lost", final=final)
+    return ruling(
+        "worker_crashed", sentence, reading, tuple(items), state="lost", final=final, usual_advice=OUTSIDE_ADVICE
+    )
 
 
 def _exited(case: Case, run: Record) -> Ruling:

@@ -1,18 +1,17 @@
 """The catalogue of verdict codes: what each means, what it rests on, and what to do. `cause_entries` has the causes.
 
-`docs/verdicts.md` is printed from here (`python -m collector.diagnosis.verdicts`), and a test keeps both in step.
+`docs/verdicts.md` is printed from here by `verdicts_page`.
 """
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Final
 
 from collector.diagnosis.answer import Fault, Retry
 from collector.diagnosis.cause_entries import CAUSES, CauseEntry
 
-__all__ = ["CAUSES", "VERDICTS", "CauseEntry", "VerdictEntry", "doc_of", "markdown"]
+__all__ = ["CAUSES", "VERDICTS", "CauseEntry", "VerdictEntry", "doc_of"]
 
 DOC_PAGE: Final = "/docs/verdicts"
 
@@ -551,39 +550,3 @@ VERDICTS: Final = _verdicts(
 def doc_of(code: str) -> str:
     """Address of the explanation of a verdict code."""
     return f"{DOC_PAGE}#{code}"
-
-
-def markdown() -> str:
-    """The text of `docs/verdicts.md`."""
-    lines = [
-        "# Verdicts",
-        "",
-        "A verdict keeps two things apart: *what happened to the request* (the verdict code) and *why* (the cause"
-        " code). The phase in which something failed never changes the cause.",
-        "",
-        "This page is printed from the catalogue that the verdicts themselves use"
-        " (`python -m collector.diagnosis.verdicts`).",
-        "",
-        "## What happened to the request",
-    ]
-    for verdict in VERDICTS.values():
-        lines += ["", f'<a id="{verdict.code}"></a>', "", f"### `{verdict.code}`: {verdict.title}", "", verdict.meaning]
-        lines += ["", f"Evidence: {verdict.needs}", ""]
-        lines += [f"Usual fault: `{verdict.fault}`. Retry: {verdict.retry}. A known cause says better than this."]
-        lines += _advice(verdict.advice)
-        lines += ["", f"Example: *{verdict.example}*"]
-    lines += ["", "## Why"]
-    for cause in CAUSES.values():
-        # The two lists share the word `unknown`, hence the prefix.
-        lines += ["", f'<a id="cause-{cause.code}"></a>', "", f"### Cause `{cause.code}`: {cause.title}", ""]
-        lines += [cause.meaning, "", f"Usual fault: `{cause.fault}`. Retry: {cause.retry}."]
-        lines += _advice(cause.advice)
-    return "\n".join(lines) + "\n"
-
-
-def _advice(advice: tuple[str, ...]) -> list[str]:
-    return ["", "What to do:", "", *(f"- {item}" for item in advice)] if advice else []
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown())

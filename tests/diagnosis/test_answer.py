@@ -11,7 +11,8 @@ from test_lifecycle import HISTORIES, failed_prestart
 from collector.diagnosis import answer_of, diagnose, diagnose_tail
 from collector.diagnosis.answer import Answer, Group, Revision
 from collector.diagnosis.clues import CluePhase, Clues
-from collector.diagnosis.verdicts import CAUSES, VERDICTS, markdown
+from collector.diagnosis.verdicts import CAUSES, VERDICTS
+from collector.diagnosis.verdicts_page import markdown
 from sdk_exporter.contract import SpanName
 
 ROOT = Path(__file__).parents[2]

@@ -16,6 +16,8 @@ import pytest
 from collector.diagnosis import answer_of
 from collector.diagnosis.answer import Answer
 from collector.diagnosis.evidence import Evidence
+from collector.diagnosis.lifecycle_end import KILLED_ADVICE, UNTOLD_ADVICE
+from collector.diagnosis.lifecycle_outcome import OUTSIDE_ADVICE
 from collector.diagnosis.verdicts import CAUSES, VERDICTS
 from collector.rows import SpanRow
 from sdk_exporter.contract import Key, SpanName
@@ -597,6 +599,13 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
 }
 
 
+LIFECYCLE_ADVICE = {
+    text
+    for advice in (*(entry.advice for entry in VERDICTS.values()), KILLED_ADVICE, UNTOLD_ADVICE, OUTSIDE_ADVICE)
+    for text in advice
+}
+
+
 def own_words(text: str) -> str:
     head, found, _ = text.partition("no cause: ")
     return head + found + "…" if found else text
@@ -610,7 +619,7 @@ def shown(answer: Answer) -> str:
     lines = [head + (" · inferred" if v.inferred else "") + (f" · {v.queue_reason}" if v.queue_reason else "")]
     lines.append(v.sentence)
     lines += [f"  {i.source} {i.what}{f' {i.line}' if i.line else ''}: {own_words(i.text)}" for i in v.evidence]
-    lines += [f"  do: {text}" for text in v.advice if text in VERDICTS[v.code].advice]
+    lines += [f"  do: {text}" for text in v.advice if text in LIFECYCLE_ADVICE]
     lines += [f"  missing: {item.what}: {item.how}" for item in v.missing]
     return "\n".join(lines)
 
