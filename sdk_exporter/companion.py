@@ -35,7 +35,9 @@ class Companion:
         """Raises OSError, AttributeError (no memfd here), NotImplementedError, CannotStart."""
         self._interpreter = _interpreter()
         self._life, self._owner = life, os.getpid()
-        self.events_file = _out_of_the_way(os.memfd_create("stallscope-events", os.MFD_CLOEXEC), append=True)
+        events_file = os.memfd_create("stallscope-events", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        spool.seal(events_file)
+        self.events_file = _out_of_the_way(events_file, append=True)
         self._page_file = _out_of_the_way(os.memfd_create("stallscope-page", os.MFD_CLOEXEC))
         os.ftruncate(self._page_file, spool.PAGE_BYTES)
         self.page = spool.Page(self._page_file)

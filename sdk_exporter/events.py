@@ -23,10 +23,17 @@ from sdk_exporter.contract import (
     SpanName,
 )
 from sdk_exporter.guard import never_raise
-from sdk_exporter.spool import Page, Writer
+from sdk_exporter.spool import Page, Writer, quoted, text_of
 
 REDACTION_INPUT_CHARACTERS: Final = 65_536
 """Of a longer text only the end is looked at, so that one giant message cannot hold up a job."""
+
+_HEX: Final = frozenset("0123456789abcdef")
+_ID_BYTES: Final = 8
+_IDS_AT_ONCE: Final = 64
+
+UNCUT_CHARACTERS: Final = ATTRIBUTE_BYTES // 4
+"""A shorter text is within `ATTRIBUTE_BYTES`, whatever its characters."""
 
 Attributes = Mapping[str, Any]
 
@@ -51,6 +58,8 @@ class Boot:
     def parse(cls, text: str) -> Boot | None:
         parts = text.split(",")
         if [len(part) for part in parts[:3]] != [32, 32, 16] or len(parts) != 4 or not parts[3].isdigit():
+            return None
+        if not _HEX.issuperset("".join(parts[:3])):
             return None
         return cls(parts[0], parts[1], parts[2], int(parts[3]))
 
@@ -79,27 +88,42 @@ current: ContextVar[Attempt | None] = ContextVar("stallscope_attempt", default=N
 """The job that the running code works for. Inherited by tasks and `asyncio.to_thread`, not by plain threads."""
 
 _writer: Writer | None = None
+_pid = 0
 page: Page | None = None
 boot: Boot = Boot("", "", "", 0)
 before_failure: list[Callable[[], None]] = []
 """Called before a failure is written: output printed so far should be where the recorder finds it."""
+_ids: list[str] = []
+"""Ids of 8 bytes, drawn many at once: one by one the system's randomness is a tenth of what a span costs."""
 
 
 def new_id(size_bytes: int) -> str:
-    """Random id in hex. From the system: the user's `random` state is theirs."""
-    return os.urandom(size_bytes).hex()
+    """Random id of 8 or 16 bytes, in hex. From the system: the user's `random` state is theirs."""
+    return _half() if size_bytes == _ID_BYTES else _half() + _half()
+
+
+def _half() -> str:
+    try:
+        return _ids.pop()
+    except IndexError:
+        drawn = os.urandom(_ID_BYTES * (_IDS_AT_ONCE + 1)).hex()
+        ids = [drawn[at : at + 2 * _ID_BYTES] for at in range(0, len(drawn), 2 * _ID_BYTES)]
+        _ids.extend(ids[1:])
+        return ids[0]
 
 
 def start(writer: Writer, shared: Page, life: Boot) -> None:
     """From now on, write."""
-    global _writer, page, boot
-    _writer, page, boot = writer, shared, life
+    global _writer, _pid, page, boot
+    _ids.clear()
+    _writer, _pid, page, boot = writer, os.getpid(), shared, life
 
 
 def stop() -> None:
     """From now on, nothing: after uninstrumenting, and in a forked child, which is not the worker."""
     global _writer, page
     _writer = page = None
+    _ids.clear()  # a child must not draw its parent's
 
 
 def enabled() -> bool:
@@ -108,11 +132,18 @@ def enabled() -> bool:
 
 def write(record: dict[str, Any]) -> None:
     """Add time and pid, and hand over. Never raises, never waits."""
-    if _writer is None:
-        return
-    record.setdefault("t", time.time_ns())
-    record["pid"] = os.getpid()
-    _writer.write(record)
+    writer = _writer
+    if writer is not None:
+        record.setdefault("t", time.time_ns())
+        record["pid"] = _pid
+        writer.write(record)
+
+
+def write_output(members: str) -> None:
+    """The same for an `out` record whose own members are JSON already."""
+    writer = _writer
+    if writer is not None:
+        writer.write_text(f'{{"k":"out",{members},"t":{time.time_ns()},"pid":{_pid}}}', output=True)
 
 
 @never_raise
@@ -122,28 +153,32 @@ def report_losses() -> None:
 
 
 class Span:
-    """A thing that takes time. `end` counts once; later calls do nothing, from whatever thread they come."""
+    """A thing that takes time. `end` counts once; later calls do nothing, from whatever thread they come.
 
-    __slots__ = ("_began", "_record", "attributes", "ended", "span_id", "trace_id")
+    Both of its records share most of their JSON, which is made once: encoding is most of what a span costs.
+    """
+
+    __slots__ = ("_began", "_began_with", "_began_with_text", "_members", "_t0", "attributes", "ended", "span_id",
+                 "trace_id")  # fmt: skip
 
     def __init__(self, name: str, attributes: dict[str, Any], attempt: Attempt | None, parent: Span | None) -> None:
-        self.span_id = new_id(8)
-        self.trace_id, parent_id, link = _place(attempt, parent, self.span_id)
+        self.span_id = _half()
+        self.trace_id, self._members = _members_of(name, self.span_id, attempt, parent)
         self.attributes = attributes
         self.ended = False
-        self._began = time.monotonic_ns()
-        self._record: dict[str, Any] = {"n": name, "id": self.span_id, "tr": self.trace_id, "t0": time.time_ns()}
-        if parent_id is not None:
-            self._record["pa"] = parent_id
-        if attempt is not None:
-            self._record["j"] = attempt.job_id
-        if link is not None:
-            self._record["li"] = link
+        self._began, self._t0 = time.monotonic_ns(), time.time_ns()
+        self._began_with: Attributes | None = None
+        self._began_with_text = ""
 
     def begin(self) -> None:
-        record = {"k": "start", **self._record, "a": clean(self.attributes)}
-        record["t"] = record.pop("t0")
-        write(record)
+        writer = _writer
+        if writer is not None:
+            # In this order: attributes that cannot be told leave the end to try again.
+            self._began_with_text = _attributes_text(self.attributes)
+            self._began_with = dict(self.attributes)
+            writer.write_text(
+                f'{{"k":"start",{self._members},"t":{self._t0},"a":{self._began_with_text},"pid":{_pid}}}'
+            )
 
     def seconds(self) -> float:
         return (time.monotonic_ns() - self._began) / 1e9
@@ -160,22 +195,26 @@ class Span:
         if self.ended:
             return
         self.ended = True
-        record: dict[str, Any] = {"k": "end", **self._record}
+        fault = ""
         # Duration by the monotonic clock: a wall clock set meanwhile must not make it negative.
-        record["t"] = record["t0"] + time.monotonic_ns() - self._began
+        ended = self._t0 + time.monotonic_ns() - self._began
         if error is not None:
             told = told_exception(error) if isinstance(error, BaseException) else dict(error)
-            record["x"] = told
+            fault = f',"x":{text_of(told)}'
             self.attributes.setdefault(Key.ERROR_TYPE, told["type"])
             status = "error" if status == "ok" else status
         if attributes:
             self.attributes.update(attributes)
-        record["a"] = clean(self.attributes)
-        if status is not None:
-            record["s"] = status
+        same = self.attributes == self._began_with
+        text = self._began_with_text if same else _attributes_text(self.attributes)
         if status == "error":
             _before_failure()
-        write(record)
+        writer = _writer
+        if writer is not None:
+            writer.write_text(
+                f'{{"k":"end",{self._members},"t0":{self._t0},"t":{ended}{fault},"a":{text}{_status_text(status)},'
+                f'"pid":{_pid}}}'
+            )
 
 
 def begin(
@@ -202,21 +241,31 @@ def point(
     error: Mapping[str, str] | None = None,
 ) -> None:
     """Something that takes no time."""
-    span_id = new_id(8)
-    trace_id, parent_id, link = _place(attempt, None, span_id)
-    record: dict[str, Any] = {"k": "point", "n": name, "id": span_id, "tr": trace_id, "a": clean(attributes or {})}
-    if parent_id is not None:
-        record["pa"] = parent_id
-    if attempt is not None:
-        record["j"] = attempt.job_id
-    if link is not None:
-        record["li"] = link
-    if status is not None:
-        record["s"] = status
+    writer = _writer
+    _, members = _members_of(name, _half(), attempt, None)
+    if writer is None:
+        return
+    told, fault = attributes or {}, ""
     if error is not None:
-        record["x"] = dict(error)
-        record["a"].setdefault(Key.ERROR_TYPE, error["type"])
-    write(record)
+        fault = f',"x":{text_of(error)}'
+        told = {**told, Key.ERROR_TYPE: told.get(Key.ERROR_TYPE, error["type"])}
+    writer.write_text(
+        f'{{"k":"point",{members},"t":{time.time_ns()}{fault},"a":{_attributes_text(told)}{_status_text(status)},'
+        f'"pid":{_pid}}}'
+    )
+
+
+def _members_of(name: str, span_id: str, attempt: Attempt | None, parent: Span | None) -> tuple[str, str]:
+    """Trace id of a new span, and the members that all its records have in common. Ids are hex, nothing to quote."""
+    trace_id, parent_id, link = _place(attempt, parent, span_id)
+    text = f'"n":{quoted(name)},"id":"{span_id}","tr":"{trace_id}"'
+    if parent_id is not None:
+        text += f',"pa":"{parent_id}"'
+    if attempt is not None:
+        text += f',"j":{quoted(attempt.job_id)}'
+    if link is not None:
+        text += f',"li":["{link[0]}","{link[1]}"]'
+    return trace_id, text
 
 
 def _place(attempt: Attempt | None, parent: Span | None, span_id: str) -> tuple[str, str | None, list[str] | None]:
@@ -229,6 +278,18 @@ def _place(attempt: Attempt | None, parent: Span | None, span_id: str) -> tuple[
         attempt.root_id = span_id
         return attempt.trace_id, None, [boot.trace_id, boot.span_id]
     return attempt.trace_id, attempt.root_id, None
+
+
+def _attributes_text(attributes: Attributes) -> str:
+    """As JSON. Only what may be too long or absent is looked at one by one."""
+    text = text_of(attributes)
+    if len(text) < UNCUT_CHARACTERS and "null" not in text:
+        return text
+    return text_of(clean(attributes))
+
+
+def _status_text(status: str | None) -> str:
+    return "" if status is None else f',"s":"{status}"'
 
 
 @never_raise
@@ -308,7 +369,7 @@ def clean(attributes: Attributes) -> dict[str, Any]:
     for key, value in attributes.items():
         kind = type(value)
         # The usual kinds first: they are nearly all that a job has.
-        if kind is int or kind is bool or kind is float or (kind is str and len(value) < ATTRIBUTE_BYTES // 4):
+        if kind is int or kind is bool or kind is float or (kind is str and len(value) < UNCUT_CHARACTERS):
             told[key] = value
         elif value is not None:
             told[key] = _value(value)
@@ -319,7 +380,7 @@ def _value(value: Any) -> Any:
     if isinstance(value, str):
         text = str(value)
         # What is not cut is redacted by the recorder; what is cut must be so before, while its secrets are whole.
-        return text if len(text) < ATTRIBUTE_BYTES // 4 else redacted(text, ATTRIBUTE_BYTES)
+        return text if len(text) < UNCUT_CHARACTERS else redacted(text, ATTRIBUTE_BYTES)
     if isinstance(value, Sequence):
         return [_value(item) for item in value[:ARRAY_ITEMS]]
     return value

@@ -38,10 +38,6 @@ class Surroundings(Protocol):
         """The worker's death, where nobody else can tell it any more; once."""
 
     @property
-    def moving(self) -> bool:
-        """True while the worker's output depends on us."""
-
-    @property
     def keeper(self) -> int:
         """Pid of the keeper, 0 where there is none."""
 
@@ -58,10 +54,6 @@ class Launched:
         self._moved: list[int] = []
         self._ended_at: float | None = None
         self._told = False
-
-    @property
-    def moving(self) -> bool:
-        return self._pumped is not None
 
     def wait(self, wake: int, seconds: float) -> bool:
         keeper = self._watched.descriptor if self._watched else None
@@ -130,7 +122,6 @@ class Launched:
 class Attached:
     """Beside a worker that called `instrument()` without a launcher: its end is seen, but nothing of how it came."""
 
-    moving = False
     keeper = 0
 
     def __init__(self, worker: int | None, page: spool.Page, events: int) -> None:

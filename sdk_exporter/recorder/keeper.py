@@ -116,7 +116,7 @@ class Keeper:
         self.events = kernel.move_high(kernel.event_file())
         self.wake = kernel.move_high(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
         # Not the worker's bound: after a long outage its death must still find room.
-        self._writer = spool.Writer(self.events, self.page, wake=self.wake, cap_bytes=sys.maxsize)
+        self._writer = spool.Writer(self.events, self.page, cap_bytes=sys.maxsize)
         self._worker = 0
         self._status: int | None = None
         self._recorder: int | None = None
@@ -172,7 +172,7 @@ class Keeper:
             {"k": "start", "n": SpanName.BOOT, "id": span_id, "tr": trace_id, "t": started, "a": {}},
         )
         status = os.fstat(self.events)
-        handover = (self.events, self.wake, self.page_file, status.st_dev, status.st_ino, os.getpid())
+        handover = (self.events, -1, self.page_file, status.st_dev, status.st_ino, os.getpid())
         environment = {**os.environ, spool.ENVIRONMENT_KEY: ",".join(map(str, handover))}
         if self._instrument:
             paths = [_STARTUP, *filter(None, [environment.get("PYTHONPATH")])]
@@ -215,7 +215,7 @@ class Keeper:
             for number in (signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)  # Python had set them to "ignore", and ignored is inherited
             signal.pthread_sigmask(signal.SIG_SETMASK, self._old_mask)
-            for descriptor in (self.events, self.wake, self.page_file):
+            for descriptor in (self.events, self.page_file):
                 os.set_inheritable(descriptor, True)
             os.execvpe(self._command[0], list(self._command), environment)  # noqa: S606
         except OSError as error:

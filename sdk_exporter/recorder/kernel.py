@@ -13,6 +13,8 @@ import termios
 from collections.abc import Iterable
 from typing import Final
 
+from sdk_exporter import spool
+
 SPLICE_NONBLOCK: Final = 2
 RWF_NOWAIT: Final = 8
 SI_KERNEL: Final = 0x80
@@ -133,7 +135,8 @@ def event_file() -> int:
     """An append-only file without a name: lives as long as somebody holds it, whoever dies."""
     if hasattr(os, "memfd_create"):
         try:
-            descriptor = os.memfd_create("stallscope-events", os.MFD_CLOEXEC)
+            descriptor = os.memfd_create("stallscope-events", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            spool.seal(descriptor)
         except OSError:
             descriptor = _unnamed_file()
     else:

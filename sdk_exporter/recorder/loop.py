@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from sdk_exporter.recorder.export import Encoder
 
 _LOOK_SECONDS: Final = 0.1
-"""At least this often, since a spawned child cannot wake us."""
-_GATHER_SECONDS: Final = 0.08
-"""A burst is gathered for so long: a round for each event costs three times as much."""
+"""Nobody wakes us for a record: a round for each of a burst would cost three times as much."""
 _BETWEEN_BATCHES_SECONDS: Final = 0.5
 """The first record after a pause leaves at once; under load a request for each round would cost more than its spans."""
 _READ_BYTES: Final = 4 << 20
@@ -103,7 +101,7 @@ class Recorder:
             woken = self._around.wait(self._wake, _LOOK_SECONDS)
             deadline = self._around.deadline()
             if woken:
-                self._clear_wake(gather=deadline is None and not self._around.moving)
+                self._clear_wake()
             if deadline is not None:
                 self._tell_last()
             else:
@@ -120,9 +118,7 @@ class Recorder:
         """Of life, for the keeper: between any two records, since large ones take their time."""
         self._page.set(spool.Page.RECORDER_BEAT, time.monotonic_ns())
 
-    def _clear_wake(self, *, gather: bool) -> None:
-        if gather:
-            time.sleep(_GATHER_SECONDS)
+    def _clear_wake(self) -> None:
         try:
             os.eventfd_read(self._wake)
         except (BlockingIOError, OSError):
