@@ -21,7 +21,7 @@ from collector.diagnosis.exits import Exit, read_exit
 from collector.diagnosis.outcomes import Outcome, has_complaint, is_wrapper, read_outcome
 from collector.diagnosis.reading import Reading, read
 from collector.diagnosis.rules import DETAILS, INDEX, RULE_OF, SIGNALS
-from collector.diagnosis.rules.match import Hit, hits_of
+from collector.diagnosis.rules.match import Hit, hits_of, is_slip
 from collector.diagnosis.rules.needles import grams_of
 from collector.diagnosis.rules.shape import Rule, Tier, fill
 
@@ -243,11 +243,47 @@ def _of_exception(told: _Told, raised: Sequence[int]) -> _Found:
     statements = told.reading.statements
     said = statements[raised[0]]
     different = {(statements[index].exception, statements[index].message) for index in raised}
-    inside = said.traceback >= 0 or said.line == 0
     starting = told.clues.phase in ("boot", "prestart")
     values = {"type": said.exception.rsplit(".", 1)[-1], "message": said.message.split("\n")[0]}
-    confidence: Confidence = "likely" if len(different) == 1 and inside and not starting else "possible"
+    frame = _last_frame(told.reading, raised[0])
+    for code, place, says in _PLACES if starting else ():
+        if place.search(frame):
+            return _Found(RULE_OF[code], "possible", raised[0], values, says)
+    own = is_slip(said) or said.line == 0 or (said.traceback >= 0 and not _LIBRARY.search(frame))
+    confidence: Confidence = "likely" if len(different) == 1 and own and not starting else "possible"
     return _Found(RULE_OF["handler_exception"], confidence, raised[0], values, "the code raised {type}[: {message}]")
+
+
+_LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib/python3|<frozen ")
+# While a worker starts, the place that an error comes from says what was being done.
+_PLACES = (
+    (
+        "config_invalid",
+        re.compile(
+            r"/(?:\w*arg_utils|\w*server_args|cli_args|argparse|settings)\.py|/arg_groups/|(?:vllm|engine)/config/"
+        ),
+        "the settings were refused: {type}[: {message}]",
+    ),
+    (
+        "model_unsupported",
+        re.compile(
+            r"/model_executor/models/|/srt/models/|/model_loader/|/model(?:ing|_loader)_\w+\.py|/weight_utils\.py"
+            r"|/configuration_\w+\.py|/tokenization_\w+\.py|/layers/quantization/"
+        ),
+        "the software could not load the model: {type}[: {message}]",
+    ),
+)
+
+
+def _last_frame(reading: Reading, index: int) -> str:
+    """The deepest frame of the traceback that an exception ends, "" where none is left of it."""
+    traceback = reading.statements[index].traceback
+    if traceback < 0:
+        return ""
+    for said in reversed(reading.statements[:index]):
+        if said.traceback == traceback and said.frame:
+            return said.core
+    return ""
 
 
 def _of_exit(told: _Told, ended: Exit) -> _Found:
@@ -267,7 +303,7 @@ def _went_well(told: _Told) -> bool:
     unanswered = [
         index
         for index, said in enumerate(told.reading.statements)
-        if said.level == "error" and not told.outcome.is_soft(index)
+        if said.level == "error" and not said.harmless and not told.outcome.is_soft(index)
     ]
     up = max(told.outcome.up, default=-1) if clues.phase in ("boot", "prestart", None) else -1
     if up >= 0 and not _failed_around(told, up) and not any(index > up for index in unanswered):

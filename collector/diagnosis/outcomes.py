@@ -52,7 +52,8 @@ _LOOKS: Final = 400  # places of one text: marks are wanted to the last, and a t
 _WRAPPER_TYPE: Final = re.compile(
     r"(?:^|\.)(?:CalledProcessError|ChildFailedError|(?:MQ|Async)?(?:LLM)?EngineDeadError|RayTaskError\S*|RayActorError"
     r"|ActorDiedError|WorkerCrashedError|ProcessRaisedException|ProcessExitedException|FatalWorkerException"
-    r"|BrokenProcessPool|SystemExit|DownloadError|Web[Ss]erver(?:Failed|Crashed)|ShardFailed|RemoteError|ShardCannotStart|TerminatedWorkerError|DistBackendError"
+    r"|BrokenProcessPool|SystemExit|DownloadError|Web[Ss]erver(?:Failed|Crashed)|ShardFailed|RemoteError"
+    r"|ShardCannotStart|TerminatedWorkerError|DistBackendError"
     r"|EngineGenerateError|ExceptionGroup|BaseExceptionGroup|RetryError|CancelledError|GeneratorExit|KeyboardInterrupt"
     r"|\w*Warning|StopIteration|StopAsyncIteration|ActorUnavailableError|LocalRayletDiedError|InternalServerError"
     r"|TaskCancelledError)$"

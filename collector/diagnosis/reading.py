@@ -78,7 +78,8 @@ _RAISE = re.compile(r"^\s*(?:raise|except|if|elif|logger\.|log\.|warnings\.warn)
 
 # `Type: message` at the start of a message. Types end in a known word, or are dotted and stand behind a traceback.
 _EXCEPTION = re.compile(
-    r"^\s{0,2}(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Za-z_]\w{0,60}(?:Error|Exception|Interrupt|Exit|Timeout|Group|Fault"
+    r"^\s{0,2}(?P<type>(?:[A-Za-z_]\w{0,60}\.){0,8}(?:[A-Za-z_]\w{0,60}(?:Error|Exception|Interrupt|Exit|Timeout"
+    r"|Group|Fault"
     r"|NotFound|Invalid|Refused|Denied|Required|Failure|Failed|Died|Killed|Timedout|Unavailable|Exceeded|Aborted"
     r"|Cancelled|Unauthorized|Forbidden)|Exception))(?:\([A-Za-z_.]{1,80}\))?(?::\s(?P<message>.*)|:?$)",
     re.DOTALL,
@@ -143,7 +144,49 @@ def read(text: str, stacktrace: str = "") -> Reading:
     for said in statements:
         starts.append(at)
         at += len(said.text) + 1
-    return Reading(lines, tuple(statements), _lower("\n".join(said.text for said in statements)), tuple(starts))
+    reading = Reading(lines, tuple(statements), _lower("\n".join(said.text for said in statements)), tuple(starts))
+    _mark_noise(reading)
+    return reading
+
+
+# What healthy processes print too, some of it at level error; lower case.
+_NOISE = (
+    "unable to register cudnn factory",
+    "unable to register cublas factory",
+    "unable to register cufft factory",
+    "computation placer already registered",
+    "destroy_process_group() was not called",
+    "leaked semaphore",
+    "leaked shared_memory",
+    "cannot be preloaded",
+    "failed to load image python extension",
+    "tf-trt warning",
+    "failed to send telemetry",
+    "encountered while exporting",
+    "unclosed client session",
+    "unclosed connector",
+    "sudo: unable to resolve host",
+    "setting locale failed",
+    "negative value (-1), but there must be at least one numa node",
+    "pthread_setaffinity_np failed",
+    "sched_setaffinity failed",
+    "address family not supported by protocol",
+    "delaying package configuration",
+    "unable to initialize frontend",
+    "running pip as the 'root' user",
+    "requires the dev libaio",
+    "mesg: ttyname failed",
+    "unable to find cutlass",
+)
+
+
+def _mark_noise(reading: Reading) -> None:
+    for text in _NOISE:
+        at = reading.blob.find(text)
+        while at >= 0:
+            said = reading.statements[reading.at(at)]
+            said.harmless = said.harmless or not said.exception
+            at = reading.blob.find(text, at + len(text))
 
 
 def _lower(text: str) -> str:

@@ -62,7 +62,7 @@ def test_composed_public_cases_are_read_right() -> None:
 @pytest.mark.parametrize(
     "stem",
     ["gpu", "host", "model", "software", "request", "mixed", "elsewhere", "further", "chains", "sundry"]
-    + [f"fresh_{letter}" for letter in "abcdefghi"],
+    + [f"fresh_{letter}" for letter in "abcdefghij"],
 )
 def test_variants_are_read_right(stem: str) -> None:
     answers = [told(tail) for tail in variants() if tail.name.startswith(f"{stem}-")]

@@ -46,15 +46,20 @@ RULE = Rule(
             strength="likely",
         ),
         Signal(
-            r"must be divisible by|(?:is not|not) divisible by"
-            r"|attention heads[^\n]{0,60}(?:divisible|tensor parallel)|cannot be divided"
-            r"|not evenly divisible",
+            r"attention heads[^\n]{0,60}(?:divisible|tensor parallel)"
+            r"|(?:not|be) (?:evenly )?divisible by[^\n]{0,40}(?:parallel|\btp\b|tp_size|world[_ ]size|num_shard"
+            r"|ranks?\b)",
             "model and parallel size do not go together",
-            (
-                "ValueError: Total number of attention heads (64) must be divisible by tensor parallel size (3).",
-                "AssertionError: 151936 is not divisible by 7",
-            ),
+            ("ValueError: Total number of attention heads (64) must be divisible by tensor parallel size (3).",),
             unless=r"width|height|image size|dimensions?|resolution|height_width",
+        ),
+        Signal(
+            r"must be divisible by|(?:is not|not) divisible by|cannot be divided|not evenly divisible",
+            "two sizes do not go together; while starting both come from the settings",
+            ("AssertionError: 151936 is not divisible by 7",),
+            unless=r"width|height|image size|dimensions?|resolution|height_width",
+            strength="likely",
+            not_phases=("handler",),
         ),
         Signal(
             r"trust_remote_code=True|--trust-remote-code|allow_remote_code|contains custom code which must be executed",
@@ -86,7 +91,8 @@ RULE = Rule(
         Signal(
             r"a value is required for '|unrecognized arguments?:|unexpected argument '"
             r"|the following (?:required )?arguments (?:are required|were not provided)"
-            r"|invalid choice: |error: argument -|unknown (?:flag|option|argument|shorthand flag)"
+            r"|invalid choice: |error: argument -|\berror: invalid argument: \S{1,60}$|unknown (?:flag|option"
+            r"|argument|shorthand flag)"
             r"|unrecognized option|(?:invalid|illegal) (?:option|value) (?:for )?['\"-]-?"
             r"|No such option|Missing option|invalid value '[^'\n]{0,60}' for '"
             r"|got an unexpected keyword argument '(?:gpu_memory|max_model|tensor_par"

@@ -159,6 +159,7 @@ RULE = Rule(
             ),
             Tier.RESOURCE,
             strength="likely",
+            unless=r"(?:KV|state|mamba)[ _-]?cache|auto-?fit",
         ),
         Signal(
             r"(?:out of memory|OOM)[^\n]{0,60}(?:warming up|cuda graph|capture|during (?:prefill"

@@ -41,7 +41,7 @@ RULE = Rule(
                 "28, kind: StorageFull })",
             ),
             Tier.RESOURCE,
-            unless=r"dev/shm|</torch_|shared memory|'/?(?:psm|wnsm|torch|sem)[._-]\w",
+            unless=r"dev/shm|shm-size|</torch_|shared memory|'/?(?:psm|wnsm|torch|sem)[._-]\w",
         ),
         Signal(
             r"Not enough free disk space to download|only has [\d.]+ ?[KMGT]?i?B free disk space",

@@ -41,7 +41,7 @@ RULE = Rule(
         ),
         Signal(
             r"Invalid user token|Invalid token passed|Invalid username or password"
-            r"|token (?:\S+ ){0,4}is (?:not valid|invalid|expired)"
+            r"|token (?!count|id|len|limit)(?:\S+ ){0,4}is (?:not valid|invalid|expired)"
             r"|Invalid credentials in Authorization header|Token is (?:required|not valid|invalid)"
             r"|token seems invalid"
             r"|LocalTokenNotFoundError|you (?:must|need to) (?:be logged in|log ?in"
@@ -57,7 +57,7 @@ RULE = Rule(
             ),
             Tier.RESOURCE,
             near=r"hugging|hf_|hf-|hub|token",
-            unless=r"JSON|json|Unexpected token|tokenizer|api key|runpod|input_ids|special token",
+            unless=r"JSON|json|Unexpected token|tokenizer|api key|runpod|bentocloud|input_ids|special token|-token ",
             unless_near=r"repository not found for url",
             lead=r"40[13] Client Error",
             says="the hub refuses the access token",

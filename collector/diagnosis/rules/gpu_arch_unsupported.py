@@ -87,7 +87,7 @@ RULE = Rule(
             says="this GPU lacks a feature that the settings ask for",
         ),
         Signal(
-            r"Attempted to use SageAttention on[^\n]{0,40}unsupported"
+            r"do(?:es)? not support efficient \w+ computation|Attempted to use SageAttention on[^\n]{0,40}unsupported"
             r"|the engine plan file is (?:not compatible|generated on an incompatible)"
             r"|incompatible device[^\n]{0,60}(?:compute|engine)|Target GPU SM \d+ is not supported"
             r"|engine[^\n]{0,60}generated on an incompatible device"

@@ -68,6 +68,7 @@ RULE = Rule(
                 "/start.sh: line 12:    57 Killed                  python -u handler.py",
                 "bash: line 1: 14 Killed python app.py",
             ),
+            Tier.HINT,
             strength="likely",
             unless=r"killed by user|job killed|request killed",
             says="the process was killed by signal 9, which mostly is the kernel's answer to memory running out",
@@ -119,7 +120,7 @@ RULE = Rule(
                 "MemoryError",
                 "Error: model requires more system memory (48.0 GiB) than is available (30.1 GiB)",
             ),
-            unless=r"CUDA|cuda|GPU|device_|pycuda|static TLS|BFCArena|/dev/shm|shm_open|\b[PEZ]iB\b",
+            unless=r"CUDA|cuda|GPU|VRAM|smem|device_|pycuda|static TLS|BFCArena|/dev/shm|shm_open|\b[PEZ]iB\b",
             says="the machine's main memory ran out: an allocation failed",
         ),
         Signal(

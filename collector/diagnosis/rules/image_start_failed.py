@@ -59,7 +59,7 @@ RULE = Rule(
             unless_near=r"nvidia-container-cli: |could not select device driver|failed to inject cdi",
         ),
         Signal(
-            r"ImagePullBackOff|ErrImagePull|Failed to pull image|toomanyrequests"
+            r"ImagePullBackOff|ErrImagePull|Failed to pull image|toomanyrequests\\b"
             r"|pull access denied|manifest (?:for \S+ )?(?:unknown|not found)|manifest unknown"
             r"|failed to (?:pull|resolve|unpack|register|extract) (?:and unpack )?(?:image"
             r"|reference|layer)|InvalidImageName|invalid reference format|No such image"
@@ -69,7 +69,7 @@ RULE = Rule(
             r"|image (?:pull|not found)[^\n]{0,20}(?:failed|error)"
             r"|repository does not exist or may require"
             r"|failed to do request: Head \"https://\S{0,60}/manifests"
-            r"|image \S{1,160} (?:not found|does not exist)"
+            r"|image '?[\w.-]{1,80}[/:][\w./:@-]{1,120}'? (?:not found|does not exist)"
             r"|error creating container: [^\n]{0,80}image",
             "the image cannot be pulled",
             (
@@ -91,7 +91,7 @@ RULE = Rule(
             unless=r"no space left|toomanyrequests|429|rate limit|timeout|TLS handshake|i/o timeout",
         ),
         Signal(
-            r"toomanyrequests|pull rate limit|429 Too Many Requests[^\n]{0,80}(?:manifest|registry"
+            r"toomanyrequests\\b|pull rate limit|429 Too Many Requests[^\n]{0,80}(?:manifest|registry"
             r"|Server message)|(?:registry|docker\.io|ghcr\.io)[^\n]{0,200}(?:429|50[0234]"
             r"|i/o timeout|TLS handshake timeout|no such host)",
             "the registry throttles or fails",

@@ -31,8 +31,9 @@ _HEDGE = re.compile(
     r"|\b(?:may|might|could) (?:run out|fail|happen|occur)\b[^\n.]*"
     # nor is a value that could not be read (one without a space may be a setting's)
     r"|(?:\bliteral|to float)\b[^'\"\n]{0,30}'[^'\n ]* [^'\n]*'"
-    r"|(?:\bpars(?:e|ing)|\btoken|of the model|\brepl(?:y|ied)|\banswer(?:ed)?|model output"
-    r"|\binput_value)\b[^'\"\n]{0,30}(?:'[^'\n]*'|\"[^\"\n]*\")"
+    r"|(?:\bpars(?:e|ing)|\btoken|of the model|\brepl(?:y|ied)|\banswer(?:ed)?|model output)\b"
+    r"[^'\"\n]{0,30}(?:'[^'\n]*'|\"[^\"\n]*\")"
+    r"|\binput_value=[^\n]*?(?=, input_type=|$)"
     r"|['\"]role['\"]: ?['\"]\w{1,20}['\"], ?['\"]content['\"]: ?(?:'[^'\n]*'|\"(?:[^\"\\\n]|\\.)*\")",
     re.DOTALL,
 )
@@ -66,7 +67,8 @@ _TELLS = re.compile(
     re.IGNORECASE,
 )
 _COMPLAINS = re.compile(
-    r"error|warn|fatal|crit|fail|invalid|refuse|reject|exceed|\bbad\b|unable|cannot|respon|repl(?:y|ied)|answer|returned",
+    r"error|warn|fatal|crit|fail|invalid|refuse|reject|exceed|\bbad\b|unable|cannot|respon|repl(?:y|ied)|answer"
+    r"|returned",
     re.IGNORECASE,
 )
 
@@ -154,9 +156,14 @@ _SLIPS = re.compile(
 )
 
 
+def is_slip(said: Statement) -> bool:
+    """Whether this exception is a plain programming error."""
+    return _SLIPS.search(said.exception) is not None
+
+
 def _speaks(said: Statement) -> bool:
     """Whether the line is an error that somebody put into words."""
-    return not _SLIPS.search(said.exception) if said.exception else said.level == "error"
+    return not is_slip(said) if said.exception else said.level == "error"
 
 
 def _is_echo(said: Statement) -> bool:

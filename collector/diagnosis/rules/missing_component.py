@@ -116,9 +116,9 @@ RULE = Rule(
         Signal(
             r"(?:can't|cannot|could not) open (?:file"
             r"|script) '?(?P<name>[^'\n]{1,160})'?:? ?(?:\[Errno 2\]|No such file)"
-            r"|cannot find module '(?:/|\.)|Error: Cannot find module|Unable to access jarfile"
+            r"|cannot find module '(?:/|\.)|(?<!\w)Error: Cannot find module '|Unable to access jarfile"
             r"|(?:application|plugin|extension|volume|mount) [^\n]{0,80}(?:is )?(?:not (?:found"
-            r"|installed|mounted)|missing)",
+            r"|installed|mounted)|missing$)",
             "the program to run is not in the image or on the volume",
             (
                 "python: can't open file '/workspace/app/main.py': [Errno 2] No such file or directory",
@@ -145,8 +145,9 @@ RULE = Rule(
         Signal(
             r"Did you mean to install|plugin [^\n]{1,60} (?:not found|is missing)|(?:Unable to"
             r"|cannot|Cannot) (?:find|load) (?:the )?(?:plugin|backend|extension|codec|encoder"
-            r"|decoder)\b|Unknown (?:encoder|decoder) '|(?:Encoder|Decoder) (?:not found"
-            r"|\S{1,30} not found)|creator not found|getPluginCreator could not find plugin"
+            r"|decoder)\b(?! start)|Unknown (?:encoder|decoder) '|(?<!text )(?<!condition )(?<!vision )(?:Encoder"
+            r"|Decoder) (?:not found"
+            r"|'?[a-z]\w{1,20}'? not found)|creator not found|getPluginCreator could not find plugin"
             r"|LookupError: [^\n]{0,60}Resource|Resource \S{0,20}punkt"
             r"|Can't find model '\w+_core_web",
             "a plug-in, codec or data package is missing",

@@ -29,7 +29,7 @@ RULE = Rule(
             r"model architectures? \S{1,200} (?:are|is) not supported"
             r"|architectures? [^\n]{1,120} (?:failed to be inspected|is not supported)"
             r"|does not recognize this architecture|Unrecognized model in"
-            r"|unknown model architecture|Unsupported (?:model )?(?:architecture|type)"
+            r"|unknown model architecture|Unsupported (?:model )?architecture|Unsupported model[ _]type"
             r"|model type [^\n]{1,60}(?:not supported|not recognized|unsupported)"
             r"|model_type [^\n]{1,60}not (?:supported|recognized)|has no vLLM implementation"
             r"|Transformers does not (?:recognize|support)|is not supported (?:by|with|in) (?:vLLM"
@@ -75,7 +75,9 @@ RULE = Rule(
             r"|tensor '[^'\n]{1,100}' (?:not found|has wrong shape)|missing tensor"
             r"|wrong number of tensors|check_tensor_dims|done_getting_tensors"
             r"|shape mismatch[^\n]{0,60}(?:weight|param)|There is no module or parameter named"
-            r"|param(?:eter)? [^\n]{1,100} not (?:found|in params_dict)"
+            r"|\bparam(?:eter)? [^\n]{1,100} not (?:found in (?:\w+ ){0,3}(?:model|module|state|checkpoint|params"
+            r"|weights)"
+            r"|in params_dict)"
             r"|Attempted to load weight [^\n]{1,120} into parameter",
             "the weights have other names or shapes than the code expects",
             (
@@ -98,8 +100,8 @@ RULE = Rule(
         Signal(
             r"unknown quantization (?:method|type)|quantization (?:method|type|format"
             r"|config)[^\n]{0,80}(?:not supported|unsupported|unknown|does not match|invalid)"
-            r"|Cannot find the config file for (?:awq|gptq|\w+)|unsupported (?:quantization|quant"
-            r"|dtype|ggml type)|quantization_config[^\n]{0,60}not supported|invalid ggml type"
+            r"|Cannot find the config file for (?:awq|gptq|\w+)|unsupported (?:quantization|quant\b"
+            r"|quant_\w+|ggml type)|quantization_config[^\n]{0,60}not supported|invalid ggml type"
             r"|unsupported (?:GGUF|gguf) (?:version|file)|GGUF[^\n]{0,40}not supported"
             r"|Only 4-bit[^\n]{0,40}supported|QuantizationConfig not found"
             r"|is quantized with \S{1,40} but|ValueError: Quantization method specified in the "
@@ -126,7 +128,7 @@ RULE = Rule(
             r"|Version tag does not match|engine (?:was )?built (?:with"
             r"|by) (?:a )?different version|Unsupported model IR version"
             r"|ONNX[^\n]{0,30}opset[^\n]{0,40}(?:not supported|unsupported|only)"
-            r"|Op type not registered|Unsupported operator",
+            r"|Op type not registered|Unsupported operator(?! type| '?\w+'? in )",
             "the model's settings or file format are of another version",
             (
                 "ValueError: `rope_scaling` must be a dictionary with two fields, `type` and "

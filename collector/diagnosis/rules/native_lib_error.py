@@ -119,7 +119,9 @@ RULE = Rule(
             r"cannot find -l\w+|CUDA Setup failed|CUDA_SETUP"
             r"|bitsandbytes was compiled without GPU support"
             r"|libbitsandbytes_c\w+[^\n]{0,80}(?:not found|does not exist|No such file|CUDA)"
-            r"|Error building extension|Failed to build|subprocess-exited-with-error"
+            r"|Error building extension|Failed to build (?:installable wheels|\S+ wheel|[\w.-]+$|JIT module"
+            r"|\S+ (?:when|from|with))"
+            r"|Failed building wheel|subprocess-exited-with-error"
             r"|fatal error: \S{1,60}\.h: No such file"
             r"|command '[^'\n]{0,60}(?:gcc|g\+\+|cc|nvcc)' failed"
             r"|error: linker `?cc|ninja: build stopped|Configured CUDA binary not found",

@@ -22,7 +22,8 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"Failed to resolve (?!ref|image)|Temporary failure in name resolution|Name or service not known"
+            r"Failed to resolve (?:(?:the )?(?:host(?:name)?|address|domain|name)\b|https?://|'[\w-]+(?:\.[\w-]+)*'"
+            r"|\"|[\w-]+(?:\.[\w-]+)+)|Temporary failure in name resolution|Name or service not known"
             r"|nodename nor servname|getaddrinfo failed|NameResolutionError|Could(?: not"
             r"|n't) resolve host|Name does not resolve|No address associated with hostname"
             r"|Temporary failure resolving|server misbehaving|dial tcp: lookup|no such host"

@@ -23,8 +23,8 @@ RULE = Rule(
             r"|Body|message|Entity) too large|PayloadTooLarge|RequestEntityTooLarge"
             r"|message too (?:big|long)|exceeds? (?:the )?(?:max(?:imum)?|allowed) (?:payload|body"
             r"|request|message|response|frame|upload|content)[ -]?(?:size|length)"
-            r"|(?:body|payload|request|response|message|frame|output|result|upload"
-            r"|content)(?: size)?[^\n]{0,60}exceed(?:s|ed)?[^\n]{0,40}(?:limit|max|size|bytes|MB)"
+            r"|\b(?:body|payload|request(?: body| size)?|response|message|frame|output|result|upload"
+            r"|content)\b(?! count)[^\n]{0,60}\bexceed(?:s|ed)?\b[^\n]{0,40}(?:limit|max|size|bytes|MB)"
             r"|LineTooLong|Got more than \d+ bytes|Chunk too big|ClientPayloadTooLarge"
             r"|1009 \(message too big\)|over size limit|EntityTooLarge|Maximum request size"
             r"|file is too large|File too large|request body too large"
@@ -38,7 +38,10 @@ RULE = Rule(
                 "aiohttp.http_exceptions.LineTooLong: 400, message: Got more than 131072 bytes when reading",
             ),
             Tier.SPECIFIC,
-            unless=r"memory limit|context|tokens|KV|/dev/shm|\bINFO\b|Errno 27",
+            unless=(
+                r"memory limit|context|tokens|KV|/dev/shm|\bINFO\b|Errno 27|shared memory|hf_xet|buffer|blocks|pool\b"
+                r"|max_(?:num|bs)|batch|server maximum|pixels|time ?limit|timeout|seconds"
+            ),
         ),
         Signal(
             r"(?:Failed to return job results?|Error while returning job result|job-done)[^\n]{0,200}\b(?:400|413)\b",

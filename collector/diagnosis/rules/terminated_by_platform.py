@@ -14,14 +14,17 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"termination is imminent|this (?:job|task) is preempted|preempt(?:ed"
-            r"|ion)\b(?![^\n]{0,40}(?:sequence|request|KV|mode|recompute|swap))"
+            r"termination is imminent|\bpreempt(?:ed|ion)\b[^\n]{0,40}\b(?:job|task|instance|node|pod|worker|VM"
+            r"|machine|notice"
+            r"|container|host|signal|by)\b|\b(?:job|task|instance|node|pod|worker|VM|machine|container)\b[^\n]{0,40}"
+            r"\bpreempt(?:ed|ion)\b|^preempt(?:ed|ion)\W{0,2}$|\bpreempted at\b"
             r"|spot (?:instance )?(?:interruption|termination|reclaim)|Spot Instance (?:was"
             r"|is) (?:interrupted|reclaimed|terminated)|instance[- ](?:action"
             r"|terminat\w+)[^\n]{0,40}(?:notice|terminat)|Host EC2 [^\n]{0,40}terminated"
             r"|DUE TO (?:PREEMPTION|NODE FAIL(?:URE)?)|Power key pressed"
             r"|System is (?:powering down|rebooting)|The system is going down"
-            r"|evicted|Evicting pod|TaintManagerEviction|node (?:is )?(?:being )?(?:drained"
+            r"|\b(?:pod|node|container|worker|instance)\b[^\n]{0,60}evicted|Reason:\s{0,20}Evicted|Evicting pod"
+            r"|TaintManagerEviction|node (?:is )?(?:being )?(?:drained"
             r"|shutting down|shutdown|not ready|lost)|NodeNotReady|NodeShutdown"
             r"|pod (?:was )?(?:deleted|evicted|terminated by)|host (?:is going down|maintenance"
             r"|terminated)|maintenance event|TERMINATE_ON_HOST_MAINTENANCE"
@@ -73,8 +76,8 @@ RULE = Rule(
             says="the worker was told to stop from outside (signal 15)",
         ),
         Signal(
-            r"(?:did not|didn't|failed to) (?:exit|stop|terminate|shut ?down)[^\n]{0,60}(?:grace"
-            r"|in time|within|sending SIGKILL|killing)|grace period (?:expired|exceeded|elapsed)"
+            r"(?:did not|didn't|failed to) (?:exit|stop|terminate|shut ?down)[^\n]{0,60}(?:grace\b"
+            r"|grace period|SIGKILL|killing|be killed|being killed)|grace period (?:expired|exceeded|elapsed)"
             r"|Timed? ?out waiting for (?:container|process|worker) to (?:stop"
             r"|exit)[^\n]{0,30}kill",
             "killed when the grace after a stop request had run out (rule 12)",
