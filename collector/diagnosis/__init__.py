@@ -17,23 +17,28 @@ from collector.diagnosis.answer import (
 )
 from collector.diagnosis.evidence import Evidence
 from collector.diagnosis.lifecycle import judge, judge_unclaimed
+from collector.diagnosis.lifecycle_beside import with_beside
 from collector.diagnosis.lifecycle_case import Ruling
 from collector.diagnosis.phases import phases_of, wasted_of
 from collector.diagnosis.records import Record, moment
 from collector.diagnosis.tail import diagnose_tail
 
-__all__ = ["answer_of", "diagnose", "diagnose_tail"]
+__all__ = ["answer_of", "diagnose", "diagnose_tail", "rulings_of"]
 
 _STATUSES: Final = {"ok": "ok", "error": "error"}
 
 
 def diagnose(evidence: Evidence) -> Verdict:
     """The verdict about the request: its newest attempt's."""
-    return _newest(evidence).verdict
+    newest = judge(evidence, evidence.attempts[-1]) if evidence.attempts else judge_unclaimed(evidence)
+    return with_beside(evidence, newest).verdict
 
 
-def _newest(evidence: Evidence) -> Ruling:
-    return judge(evidence, evidence.attempts[-1]) if evidence.attempts else judge_unclaimed(evidence)
+def rulings_of(evidence: Evidence) -> tuple[Ruling, ...]:
+    """What the request's own records tell: a ruling for each attempt, else the one about a request nobody claimed."""
+    if not evidence.attempts:
+        return (judge_unclaimed(evidence),)
+    return tuple(judge(evidence, attempt) for attempt in evidence.attempts)
 
 
 def answer_of(
@@ -43,10 +48,11 @@ def answer_of(
     revision: int = 1,
     history: Sequence[Revision] = (),
     group: Group | None = None,
+    rulings: Sequence[Ruling] = (),
 ) -> Answer:
-    """Everything about the request, as API and page show it."""
-    rulings = [judge(evidence, attempt) for attempt in evidence.attempts]
-    newest = rulings[-1] if rulings else judge_unclaimed(evidence)
+    """Everything about the request, as API and page show it. `rulings`: those of `rulings_of`, where they are known."""
+    told = rulings or rulings_of(evidence)
+    newest = with_beside(evidence, told[-1])
     return Answer(
         job_id=evidence.job_id,
         tenant=tenant,
@@ -56,7 +62,7 @@ def answer_of(
         final=newest.final,
         revision=revision,
         verdict=newest.verdict,
-        attempts=_attempts(evidence, rulings),
+        attempts=_attempts(evidence, (*told[:-1], newest)),
         history=tuple(history),
         phases=phases_of(evidence),
         log_tail=newest.tail or _own_tail(evidence),
@@ -76,7 +82,7 @@ def _attempts(evidence: Evidence, rulings: Sequence[Ruling]) -> tuple[Attempt, .
             state=found.state,
             verdict=found.verdict,
         )
-        for attempt, found in zip(evidence.attempts, rulings, strict=True)
+        for attempt, found in zip(evidence.attempts, rulings, strict=False)  # one ruling where there is no attempt
     )
 
 

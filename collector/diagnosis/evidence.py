@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+from collector.diagnosis.beside import NOTHING, Beside
 from collector.diagnosis.records import SECOND_NS, Record, by_time, first_told, moment, records_of
 from collector.rows import SpanRow
 from sdk_exporter.contract import EXCEPTION_EVENT, Key, SpanName, StopOutcome
@@ -43,6 +44,11 @@ class BootEvidence:
     stop_channel: tuple[Record, ...]
     job_take: tuple[Record, ...]
     records: tuple[Record, ...]
+
+    @property
+    def last_ns(self) -> int:
+        """The latest time that its records tell of; 0 where there is none."""
+        return max((record.last_ns for record in self.records), default=0)
 
     @property
     def prestart(self) -> Record | None:
@@ -114,6 +120,8 @@ class Evidence:
     boots: tuple[BootEvidence, ...]
     """Boots of the endpoint that never held this request; they tell why nobody claims it."""
     records: tuple[Record, ...]
+    beside: Beside = NOTHING
+    """What happened to others. Read last: it sharpens what the request's own records tell."""
 
     @property
     def queued_ns(self) -> int | None:
@@ -149,7 +157,7 @@ def heard_of(records: Iterable[Record]) -> datetime:
     return moment(min(newest, last_arrival))
 
 
-def evidence_of(job_id: str, spans: Sequence[SpanRow], now: datetime) -> Evidence:
+def evidence_of(job_id: str, spans: Sequence[SpanRow], now: datetime, beside: Beside = NOTHING) -> Evidence:
     """Evidence about `job_id` from its own spans and those of its workers' boots, at `now` (aware UTC)."""
     records = records_of(spans)
     own = [r for r in records if r.job_id == job_id]
@@ -171,6 +179,7 @@ def evidence_of(job_id: str, spans: Sequence[SpanRow], now: datetime) -> Evidenc
         stray_stops=strays,
         boots=tuple(boot for key, boot in sorted(boots.items()) if key not in held),
         records=kept,
+        beside=beside,
     )
 
 

@@ -80,6 +80,8 @@ def process_gone(case: Case) -> Ruling | None:
         (*_ledger(case, death), *items),
         state="lost",
         final=True,
+        # Whose handler it was is not known where it ran several.
+        confidence="likely" if code == "handler_exited" and _others_in_hand(case) else "certain",
         missing=unread_handler(reading) if code != "worker_replaced" else (),
         usual_advice=_end_advice(case, code, ending),
     )
@@ -141,6 +143,8 @@ def _end_reading(case: Case, death: Record, ending: Ending) -> Reading:
 
 
 def _end_words(case: Case, code: str, ending: Ending, reading: Reading) -> str:
+    if code == "handler_exited" and (others := _others_in_hand(case)):
+        return f"one of the {others + 1} handlers on {case.worker} ended it; the process {ending.words()}"
     if code == "handler_exited":
         return f"its handler ended {case.worker}, which {ending.words()}"
     if code == "worker_replaced":
@@ -149,8 +153,17 @@ def _end_words(case: Case, code: str, ending: Ending, reading: Reading) -> str:
 
 
 def _ledger(case: Case, death: Record) -> tuple[EvidenceItem, ...]:
-    named = case.evidence.job_id in death.texts(Key.DEATH_JOBS_IN_HAND)
-    return (event(death, "the request was in the hands of the process when it ended"),) if named else ()
+    if case.evidence.job_id not in death.texts(Key.DEATH_JOBS_IN_HAND):
+        return ()
+    others = _others_in_hand(case)
+    with_it = f", with {others} other{'' if others == 1 else 's'}" if others else ""
+    return (event(death, f"the request was in the hands of the process when it ended{with_it}"),)
+
+
+def _others_in_hand(case: Case) -> int:
+    """How many other requests the process held when it ended."""
+    held = case.attempt.death.texts(Key.DEATH_JOBS_IN_HAND) if case.attempt.death else ()
+    return len(set(held) - {case.evidence.job_id})
 
 
 def run_silent(case: Case) -> Ruling | None:
