@@ -180,6 +180,8 @@ def job_row(result: Diagnosed, found: JobSpans, previous: StoredJob | None, now:
         driver=hardware.driver or "",
         image=hardware.image or "",
         release=hardware.release or "",
+        region=hardware.region or "",
+        sdk=hardware.sdk or "",
         search_text=_search_text(answer, own),
         document=document_of(answer),
     )

@@ -53,6 +53,8 @@ class JobRow:
     driver: str
     image: str
     release: str
+    region: str
+    sdk: str
     search_text: str
     document: str
 
@@ -126,10 +128,12 @@ class Hardware:
     driver: str | None = None
     image: str | None = None
     release: str | None = None
+    region: str | None = None
+    sdk: str | None = None  # version of the worker SDK
 
 
 def hardware_of(resource: Mapping[str, Any]) -> Hardware:
-    """Host, GPU model, driver, container image and release of a worker's resource."""
+    """Host, GPU model, driver, container image, release, region and worker SDK of a worker's resource."""
 
     def text(key: str) -> str | None:
         value = resource.get(key)
@@ -144,6 +148,8 @@ def hardware_of(resource: Mapping[str, Any]) -> Hardware:
         driver=text(Key.HW_DRIVER_VERSION),
         image=image,
         release=text(Key.SERVICE_VERSION),
+        region=text(Key.CLOUD_REGION),
+        sdk=text(Key.SDK_VERSION),
     )
 
 
