@@ -59,7 +59,8 @@ _WRAPPER_TYPE: Final = re.compile(
     r"|TaskCancelledError)$"
 )
 _WRAPPER_TEXT: Final = re.compile(
-    r"[Ss]ee (?:the )?(?:root cause|stack trace|error|logs?|traceback|above|output)|EngineCore (?:failed|encountered)"
+    r"[Ss]ee (?:the )?(?:\w+ )?(?:root cause|stack trace|errors?|logs?|traceback|above|output)|EngineCore (?:failed"
+    r"|encountered)"
     r"|Engine core (?:proc|initialization)|process failed to start|WorkerProc initialization failed"
     r"|Task finished unexpectedly|Background loop (?:has|is)|Failed core proc|Error raised in subprocess|actor died"
     r"|actor is dead|Prediction failed for an unknown reason|[Ww]orker failed with error|Rank \d+ scheduler died"

@@ -59,11 +59,7 @@ def test_composed_public_cases_are_read_right() -> None:
     assert share(sum(answer.right for answer in answers), len(answers)) >= CAUSE, missed(answers)
 
 
-@pytest.mark.parametrize(
-    "stem",
-    ["gpu", "host", "model", "software", "request", "mixed", "elsewhere", "further", "chains", "sundry"]
-    + [f"fresh_{letter}" for letter in "abcdefghij"],
-)
+@pytest.mark.parametrize("stem", [path.stem for path in sorted((HERE / "variants").glob("*.txt"))])
 def test_variants_are_read_right(stem: str) -> None:
     answers = [told(tail) for tail in variants() if tail.name.startswith(f"{stem}-")]
 

@@ -42,7 +42,8 @@ RULE = Rule(
             ),
             strength="likely",
             unless=r"RateLimitError|current quota"
-            r"|KV|cache|shared memory|disk|No available (?:memory|block)|DiskPressure only|kubelet",
+            r"|KV|cache|shared memory|disk (?:space|quota|full)|No available (?:memory|block)|DiskPressure only"
+            r"|kubelet",
             unless_near=r"back-off pulling",
         ),
         Signal(

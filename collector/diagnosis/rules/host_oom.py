@@ -56,7 +56,7 @@ RULE = Rule(
             strength="likely",
             unless_near=(
                 r"sigterm[^\n]{0,80}grace|did not (?:exit|stop|terminate)[^\n]{0,60}(?:kill|sigkill)"
-                r"|grace period|watchdog timeout|stop[- ]timeout|not responding"
+                r"|grace period|watchdog timeout|worker timeout|stop[- ]timeout|not responding"
             ),
             says="a process was killed by signal 9, which mostly is the kernel's answer to memory running out",
         ),

@@ -41,6 +41,18 @@ RULE = Rule(
             unless=r"falling back|skipping|\bINFO\b|optional",
         ),
         Signal(
+            r"No matching distribution found for (?P<module>[\w.\[\]-]+)"
+            r"|Could not find a version that satisfies the requirement (?P<name>[\w.\[\]-]+)",
+            "pip finds no such package, or none for this Python and platform",
+            (
+                "ERROR: Could not find a version that satisfies the requirement torch==2.1.2 (from versions: 2.5.0)",
+                "ERROR: No matching distribution found for flash-attn",
+            ),
+            strength="likely",
+            unless_near=r"newconnectionerror|failed to resolve|name resolution|connection broken by|read timed out",
+            says="a package could not be installed[: {module}][: {name}]",
+        ),
+        Signal(
             r"ImportError: (?:Using|This modeling file requires|[\w.-]+ (?:is|are) required"
             r"|requires|Please (?:run )?(?:`)?(?:pip )?install|Missing optional dependency"
             r"|Unable to import)"

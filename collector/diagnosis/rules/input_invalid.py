@@ -47,7 +47,8 @@ RULE = Rule(
                 "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000",
                 "the request exceeds the available context size, try increasing it",
             ),
-            unless=r"Running this sequence through the model will result in indexing errors$|KV cache|\bINFO\b",
+            unless=r"Running this sequence through the model will result in indexing errors$|KV cache|\bINFO\b"
+            r"|max_num_batched_tokens|prefix_mask|sequence_id|buckets",
         ),
         Signal(
             r"cannot identify image file|UnidentifiedImageError|image file is truncated"
@@ -75,7 +76,7 @@ RULE = Rule(
             strength="likely",
         ),
         Signal(
-            r"(?:input|job|request|payload|body|schema)[^\n]{0,40}(?:validation (?:error|failed)"
+            r"\b(?:input|job|request|payload|body|schema)\b[^\n]{0,40}(?:validation (?:error|failed)"
             r"|is not valid|is invalid|failed validation|must be (?:a|an|one|provided|of type)"
             r"|must (?:have|contain|include)|missing (?:required )?(?:field|parameter|key|input"
             r"|'))|validation errors? for (?:\w*Request|\w*Input|\w*Body|\w*Params|\w*Payload"
@@ -105,6 +106,9 @@ RULE = Rule(
             unless=(
                 r"\bINFO\b|environment|env var|No input found|Job has missing|getting job|job-take"
                 r"|Error Getting Worker|401|403|runpod\.ai"
+                r"|tensor|dtype|\bdims?\b|dimension|\baxis\b|\barray|list of lists|embeds|_scale\b|\bmask\b"
+                r"|AssertionError"
+                r"|InputParam|invalid input for|SerializeError|input shape|_shape\b"
             ),
         ),
         Signal(

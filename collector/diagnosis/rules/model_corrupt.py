@@ -32,8 +32,7 @@ RULE = Rule(
             r"|invalid header or archive is corrupted|unexpected EOF, expected \d+ more bytes"
             r"|corrupted (?:file|checkpoint|archive|model)|BadZipFile|Bad magic number"
             r"|Ran out of input|archive is corrupted"
-            r"|storage has wrong (?:byte )?size|EOFError: Ran out of input|UnpicklingError"
-            r"|_pickle\.UnpicklingError|invalid load key|pickle data was truncated"
+            r"|storage has wrong (?:byte )?size|EOFError: Ran out of input|invalid load key|pickle data was truncated"
             r"|could not find MARK|Compressed file ended before|zlib\.error"
             r"|Error -3 while decompressing|gzip\.BadGzipFile",
             "the archive that a torch checkpoint is was cut or overwritten",
@@ -118,7 +117,8 @@ RULE = Rule(
             unless=r"image|JSON|request|size vs|unsorted|double-linked",
         ),
         Signal(
-            r"tarfile\.ReadError|gzip: \S{1,80} unexpected end of file|could not parse ModelProto"
+            r"tarfile\.ReadError|UnpicklingError: (?!Only |Can only |unsafe|Forbidden|Cannot)"
+            r"|gzip: \S{1,80} unexpected end of file|could not parse ModelProto"
             r"|Unexpected end of input|premature end$|Read error \(39\)",
             "an archive or a tokenizer file ends early or cannot be read",
             (

@@ -131,9 +131,14 @@ RULE = Rule(
             unless_near=r"putobject|upload_file|upload_fileobj",
         ),
         Signal(
-            r"Network connectivity (?:check )?failed",
-            "the worker's own fitness check",
-            ("RuntimeError: Network connectivity failed: Timeout connecting to 8.8.8.8:53 (5s)",),
+            r"Network connectivity (?:check )?failed|NoBrokersAvailable|ServerSelectionTimeoutError"
+            r"|all brokers (?:are )?down",
+            "the worker's own fitness check, or a client that finds none of its servers",
+            (
+                "kafka.errors.NoBrokersAvailable: NoBrokersAvailable",
+                "pymongo.errors.ServerSelectionTimeoutError: db:27017: timed out",
+                "RuntimeError: Network connectivity failed: Timeout connecting to 8.8.8.8:53 (5s)",
+            ),
         ),
         Signal(
             r"Failed to connect to (?!localhost|127\.|0\.0\.0\.0)\S{4,80} port 443"

@@ -56,13 +56,13 @@ RULE = Rule(
             unless=r"\b[45]\d\d\b|onnect|imeout|SSL|reset",
         ),
         Signal(
-            r"(?:can't|cannot) pickle|Can't pickle|cannot be (?:pickled|serialized|encoded)"
+            r"(?:can't|cannot) pickle|Can't pickle|cannot be (?:pickled|serialized)"
             r"|Could not serialize|Failed to serialize|failed to encode (?:the )?(?:output|result"
             r"|response)|SerializationError",
             "an object cannot be handed over",
             ("TypeError: cannot pickle '_thread.lock' object", "TypeError: cannot pickle 'generator' object"),
             Tier.HINT,
-            strength="likely",
+            strength="possible",
             unless=r"No space left|StorageFull|Error while deserializ",
             not_phases=("boot", "prestart"),
         ),

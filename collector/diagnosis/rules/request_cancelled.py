@@ -20,6 +20,7 @@ RULE = Rule(
             r"|interrupted) by (?:the )?(?:user|client|caller|operator)|499 Client Closed"
             r"|context canceled|StatusCode\.CANCELLED"
             r"|Job (?:was )?(?:cancelled|canceled)|job cancel(?:led|lation)"
+            r"|(?:prediction|task|generation) (?:was )?(?:cancelled|canceled)|\bCancell?ationException"
             r"|InterruptProcessingException|Processing interrupted|scancel|CANCELLED (?:AT"
             r"|by)(?![^\n]{0,60}TIME LIMIT)",
             "the other side left",

@@ -78,7 +78,7 @@ RULE = Rule(
             ),
             Tier.HINT,
             strength="likely",
-            unless=r"Engine|core|Worker|rank|nvidia|CUDA",
+            unless=r"Engine|core|Worker|rank|nvidia|CUDA|SIGQUIT|compilation|watchdog",
             says="the local server that the handler needs has ended[ ({name})]",
         ),
         Signal(

@@ -14,10 +14,9 @@ RULE = Rule(
     ),
     signals=(
         Signal(
-            r"termination is imminent|\bpreempt(?:ed|ion)\b[^\n]{0,40}\b(?:job|task|instance|node|pod|worker|VM"
-            r"|machine|notice"
-            r"|container|host|signal|by)\b|\b(?:job|task|instance|node|pod|worker|VM|machine|container)\b[^\n]{0,40}"
-            r"\bpreempt(?:ed|ion)\b|^preempt(?:ed|ion)\W{0,2}$|\bpreempted at\b"
+            r"termination is imminent|\bpreempted\b[^\n]{0,40}\b(?:job|task|instance|node|pod|worker|VM|machine"
+            r"|container|host|signal|by|at)\b|\b(?:job|task|instance|node|pod|worker|VM|machine|container)\b[^\n]{0,40}"
+            r"\bpreempted\b|^preempt(?:ed|ion)\W{0,2}$|\bpreemption (?:notice|signal|event)"
             r"|spot (?:instance )?(?:interruption|termination|reclaim)|Spot Instance (?:was"
             r"|is) (?:interrupted|reclaimed|terminated)|instance[- ](?:action"
             r"|terminat\w+)[^\n]{0,40}(?:notice|terminat)|Host EC2 [^\n]{0,40}terminated"
@@ -40,7 +39,7 @@ RULE = Rule(
             ),
             strength="likely",
             unless=(
-                r"PreemptionMode|preemption_mode|is preempted by|low on resource: (?:memory|ephemeral)"
+                r"PreemptionMode|preemption_mode|FailedScheduling|is preempted by|low on resource: (?:memory|ephemeral)"
                 r"|not evicted|KV|cumulative_preemption|Sequence group|num_preempt"
                 r"|running low on memory|Power key: |OOM|cache evict|evicted from cache|blocks|LRU"
             ),
