@@ -14,7 +14,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from collector import queries
+from collector import audit, queries
 from collector.alerts.listing import list_alerts
 from collector.answers import answer_of_job
 from collector.app import db_of, decoded, problem_of, raw_path_tail, settings_of
@@ -439,6 +439,18 @@ async def _act(request: Request, tenant: str, prefix: str, until: datetime | Non
         raise BadInput("until: needed to snooze, and only then")
     done = await act(db_of(request), tenant, decoded(key), action, _now(), until=until)
     return _json(object_json(done))
+
+
+@router.get("/audit", dependencies=[_only("since", "limit", "cursor")])
+async def audit_entries(
+    request: Request,
+    tenant: AdminTenant,
+    since: Since = None,
+    limit: Limit = queries.LIMIT_DEFAULT,
+    cursor: Cursor = None,
+) -> Response:
+    """Changes that were asked for since then (default: a day), newest first; needs an admin token."""
+    return _page(await audit.entries(db_of(request), tenant, _since(since), cursor=cursor or None, limit=limit))
 
 
 # ------------------------------------------------------------------------------------------------------------ diagnose

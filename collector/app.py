@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response
 from sdk_exporter.contract import VERSION
 
 from . import migrate, otlp
-from .auth import Tokens
+from .auth import KeyRing, Tokens
 from .clickhouse import Database
 from .errors import BadInput, NotFound, StallscopeError
 from .metrics import Metrics
@@ -78,7 +78,7 @@ class Parts:
 
     settings: Settings
     db: Database
-    tokens: Tokens
+    key_ring: KeyRing
     metrics: Metrics
     writer: SpanWriter
     in_flight: otlp.InFlight
@@ -86,6 +86,11 @@ class Parts:
     store: StoreState
     on_stored: OnStored | None
     error_page: ErrorPage | None
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens in force."""
+        return self.key_ring.tokens
 
 
 def create_app(
@@ -106,7 +111,7 @@ def create_app(
     parts = Parts(
         settings=settings,
         db=db,
-        tokens=Tokens.of(settings),
+        key_ring=KeyRing(settings, lambda result: metrics.token_changes.labels(result).inc()),
         metrics=metrics,
         writer=SpanWriter(db, metrics),
         in_flight=otlp.InFlight(settings.in_flight_bytes, metrics),
@@ -209,6 +214,7 @@ def _life(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         running = [asyncio.create_task(_reach_store(parts), name="reach-store")]
+        running.append(asyncio.create_task(parts.key_ring.keep_reading(), name="read-tokens"))
         running += [asyncio.create_task(_keep_running(task, parts), name=task.__name__) for task in tasks]
         try:
             await _first_try(parts.store)

@@ -2,27 +2,35 @@
 
 Three kinds that do not stand for each other: ingest sends spans, read sees pages and the API, admin changes things and
 reads. A token belongs to one tenant and sees nothing else. Without any token the server answers this machine only.
+A fourth kind reads `/metrics`, which count all tenants and belong to none.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final, NoReturn
 
 from fastapi import Depends
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 
+from . import audit
 from .errors import NotAllowed, NotSignedIn
 from .settings import Settings, SettingsError
+
+log = logging.getLogger(__name__)
 
 COOKIE: Final = "stallscope_token"
 """Holds a read or admin token, set by the sign-in page."""
 DEFAULT_TENANT: Final = "default"
+READ_AGAIN_SECONDS: Final = 5.0
+"""How often files of tokens are read again."""
 _TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -41,6 +49,7 @@ class Tokens:
     ingest: Mapping[bytes, str]
     read: Mapping[bytes, str]
     admin: Mapping[bytes, str]
+    metrics: Mapping[bytes, str]
     insecure: bool = False
 
     @classmethod
@@ -50,6 +59,7 @@ class Tokens:
             ingest=_parse("STALLSCOPE_INGEST_TOKENS", settings.ingest_tokens.get_secret_value()),
             read=_parse("STALLSCOPE_READ_TOKENS", settings.read_tokens.get_secret_value()),
             admin=_parse("STALLSCOPE_ADMIN_TOKENS", settings.admin_tokens.get_secret_value()),
+            metrics=_parse("STALLSCOPE_METRICS_TOKENS", settings.metrics_tokens.get_secret_value()),
             insecure=settings.insecure,
         )
 
@@ -57,6 +67,11 @@ class Tokens:
     def none_set(self) -> bool:
         """Nobody has a token: everyone on this machine is let in."""
         return not (self.ingest or self.read or self.admin)
+
+    @property
+    def tenants(self) -> frozenset[str]:
+        """Everyone who has a token."""
+        return frozenset(tenant for kind in (self.ingest, self.read, self.admin) for tenant in kind.values())
 
     def may_read(self, secret: str) -> str | None:
         """The tenant whose pages this token opens."""
@@ -70,9 +85,55 @@ class Tokens:
         """The tenant that this token administers."""
         return _tenant_of(secret, self.admin)
 
+    def may_see_metrics(self, secret: str) -> bool:
+        """Whether this token opens `/metrics`. Open to all where they can tell a tenant nothing about another."""
+        if not self.metrics:
+            return len(self.tenants) < 2
+        return _tenant_of(secret, self.metrics) is not None
+
     def knows(self, secret: str) -> bool:
         """Whether it is a token of any kind."""
-        return any(_tenant_of(secret, kind) for kind in (self.ingest, self.read, self.admin))
+        return any(_tenant_of(secret, kind) for kind in (self.ingest, self.read, self.admin, self.metrics))
+
+
+class KeyRing:
+    """The tokens in force. Those that came from files are read again, so that they change without a restart."""
+
+    def __init__(self, settings: Settings, count: Callable[[str], None] = lambda result: None) -> None:
+        """`count` is told `changed` or `failed`. Raises SettingsError where a list cannot be read."""
+        self.tokens = Tokens.of(settings)
+        self._settings, self._count = settings, count
+        self._problem = ""
+
+    async def keep_reading(self) -> None:
+        """Look every few seconds, for ever."""
+        while True:
+            await asyncio.sleep(READ_AGAIN_SECONDS)
+            await asyncio.to_thread(self.read_again)
+
+    def read_again(self) -> None:
+        """Take what the files hold now. Where that is nothing, or cannot be read, the earlier tokens stay in force:
+        half a written file must neither lock everyone out nor, as "no token is set", let this machine in unasked."""
+        try:
+            tokens = Tokens.of(self._settings.read_again())
+        except SettingsError as error:
+            self._stay(str(error))
+            return
+        if tokens.none_set and not self.tokens.none_set:
+            self._stay("no file of tokens holds any")
+            return
+        self._problem = ""
+        if tokens != self.tokens:
+            kinds = (tokens.ingest, tokens.read, tokens.admin)
+            log.warning("the tokens changed: %d may send, %d read, %d change things", *map(len, kinds))
+            self.tokens = tokens
+            self._count("changed")
+
+    def _stay(self, problem: str) -> None:
+        if problem != self._problem:  # told once, not every few seconds
+            log.warning("the tokens were not renewed, the earlier ones stay: %s", problem)
+            self._count("failed")
+        self._problem = problem
 
 
 def _parse(name: str, text: str) -> dict[bytes, str]:
@@ -146,18 +207,39 @@ def read_tenant(request: HTTPConnection) -> str:
     return (secret and tokens.may_read(secret)) or _refuse(tokens, secret, "read", "STALLSCOPE_READ_TOKENS")
 
 
-def admin_tenant(request: HTTPConnection) -> str:
-    """The tenant that this request may change things of."""
+async def admin_tenant(request: Request) -> str:
+    """The tenant that this request may change things of. What may change something is on record before it does."""
     tokens = tokens_of(request)
+    secret, tenant = None, None
     if tokens.none_set:
-        return _this_machine(request, tokens)
-    secret = _bearer(request.headers.get("authorization", "")) or request.cookies.get(COOKIE)
-    return (secret and tokens.may_change(secret)) or _refuse(tokens, secret, "change this", "STALLSCOPE_ADMIN_TOKENS")
+        tenant = _this_machine(request, tokens)
+    else:
+        secret = _bearer(request.headers.get("authorization", "")) or request.cookies.get(COOKIE)
+        tenant = secret and tokens.may_change(secret)
+    if not tenant:
+        _refuse(tokens, secret, "change this", "STALLSCOPE_ADMIN_TOKENS")
+    if request.method not in ("GET", "HEAD"):
+        await audit.record(request, tenant, short_name(secret))
+    return tenant
+
+
+def short_name(secret: str | None) -> str:
+    """What a token is called where it must not be shown: the start of its SHA-256. Empty for none."""
+    return _digest(secret).hex()[:12] if secret else ""
+
+
+def metrics_reader(request: Request) -> None:
+    """Raises NotSignedIn where `/metrics` needs another token."""
+    tokens = tokens_of(request)
+    secret = _bearer(request.headers.get("authorization", "")) or ""
+    if not tokens.may_see_metrics(secret):
+        _refuse(tokens, secret, "read metrics of all tenants", "STALLSCOPE_METRICS_TOKENS")
 
 
 IngestSender = Annotated[Sender, Depends(ingest_sender)]
 ReadTenant = Annotated[str, Depends(read_tenant)]
 AdminTenant = Annotated[str, Depends(admin_tenant)]
+MetricsReader = Depends(metrics_reader)
 
 
 def _bearer(authorization: str) -> str | None:

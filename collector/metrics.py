@@ -8,6 +8,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from sdk_exporter.contract import VERSION
 
+from .auth import MetricsReader
+
 router = APIRouter(include_in_schema=False)
 
 
@@ -58,12 +60,18 @@ class Metrics:
             ["task"],
             registry=self.registry,
         )
+        self.token_changes = Counter(
+            "stallscope_token_changes_total",
+            "Changes of the files of tokens, by whether they are in force (changed) or could not be used (failed).",
+            ["result"],
+            registry=self.registry,
+        )
         Gauge("stallscope_build_info", "The version that runs.", ["version"], registry=self.registry).labels(
             VERSION
         ).set(1)
 
 
-@router.get("/metrics")
+@router.get("/metrics", dependencies=[MetricsReader])
 def metrics_page(request: Request) -> Response:
     """The Prometheus text format."""
     metrics = request.app.state.parts.metrics

@@ -23,6 +23,7 @@ from . import ingest, otlp
 from .app import Parts, problem_of
 from .auth import Sender, sender_of, sender_on_this_machine
 from .errors import BadInput, Overloaded, StallscopeError
+from .tls import TlsFiles, grpc_credentials
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +51,8 @@ Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 class GrpcEdge:
     """A port that speaks OTLP/gRPC. Its `open` is an `app.Edge`."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._host, self.port = host, port
+    def __init__(self, host: str, port: int, tls: TlsFiles | None = None) -> None:
+        self._host, self.port, self._tls = host, port, tls
         self._server: grpc.aio.Server | None = None
         self._closing: asyncio.Task[None] | None = None
 
@@ -59,7 +60,11 @@ class GrpcEdge:
     async def open(self, parts: Parts) -> AsyncIterator[None]:
         """Listen; `port` is then the real one, also where 0 was asked for. Raises RuntimeError where it is taken."""
         self._server = _server(parts)
-        self.port = self._server.add_insecure_port(f"{_bracketed(self._host)}:{self.port}")
+        address = f"{_bracketed(self._host)}:{self.port}"
+        if self._tls is None:
+            self.port = self._server.add_insecure_port(address)
+        else:
+            self.port = self._server.add_secure_port(address, grpc_credentials(self._tls))
         await self._server.start()
         try:
             yield

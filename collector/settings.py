@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, ValidationError
 
 PREFIX: Final = "STALLSCOPE_"
 FILE_SUFFIX: Final = "_FILE"
@@ -60,9 +60,20 @@ class Settings(BaseModel):
     )
     read_tokens: SecretStr = Field(SecretStr(""), description="Tokens that may read pages and the API, same form.")
     admin_tokens: SecretStr = Field(SecretStr(""), description="Tokens that may change things and read, same form.")
+    metrics_tokens: SecretStr = Field(
+        SecretStr(""),
+        description="Secrets that may read `/metrics`, with commas between. None: open, or closed for several tenants.",
+    )
     insecure: bool = Field(
         False,
         description="Answer other machines although no token is set. Everyone who reaches the port reads everything.",
+    )
+    tls_certificate: str = Field(
+        "", description="PEM file of the server's certificate and its chain: both ports speak TLS."
+    )
+    tls_key: str = Field("", description="PEM file of its private key.")
+    tls_client_ca: str = Field(
+        "", description="PEM file of the CAs whose client certificates are let in: mutual TLS on both ports."
     )
     retention_days: int = Field(14, ge=1, le=3650, description="Days that spans are kept, counted from their arrival.")
     body_bytes: int = Field(
@@ -106,6 +117,9 @@ class Settings(BaseModel):
         SecretStr(""), description="Dead man's switch: asked for (GET) once a minute while the watcher works."
     )
 
+    _files: dict[str, str] = PrivateAttr(default_factory=dict)
+    """Field → file, of those that were given as a file."""
+
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
         """Settings from environment variables. `NAME_FILE` names a file that holds the value.
@@ -113,23 +127,41 @@ class Settings(BaseModel):
         Raises SettingsError naming the variable: unknown, unreadable, given twice, or with a value that does not fit.
         """
         written: dict[str, Any] = {}
+        files: dict[str, str] = {}
         for name, value in environ.items():
             if not name.startswith(PREFIX) or name in READ_BY_OTHERS:
                 continue
             field = name[len(PREFIX) :].lower()
             if field not in cls.model_fields and name.endswith(FILE_SUFFIX):
                 field = field[: -len(FILE_SUFFIX)]
-                try:
-                    value = Path(value).read_text(encoding="utf-8").strip()
-                except OSError as error:
-                    raise SettingsError(f"{name}: cannot read {value!r}: {error.strerror}") from error
+                files[field], value = value, _content(name, value)
             if field not in cls.model_fields:
                 raise SettingsError(f"{name} is no setting of Stallscope; see docs/settings.md")
             if field in written:
                 raise SettingsError(f"{PREFIX}{field.upper()} and its {FILE_SUFFIX} form are both set; keep one")
             written[field] = value
+        return cls._checked(written, files)
+
+    def read_again(self) -> Settings:
+        """The same, with what the files hold now. Raises SettingsError as `from_env` does."""
+        texts = {field: _content(f"{PREFIX}{field.upper()}{FILE_SUFFIX}", name) for field, name in self._files.items()}
+        return self._checked({**dict(self), **texts}, self._files)
+
+    @classmethod
+    def _checked(cls, written: Mapping[str, Any], files: dict[str, str]) -> Settings:
         try:
-            return cls(**written)
+            settings = cls(**written)
         except ValidationError as error:
             first = error.errors()[0]
             raise SettingsError(f"{PREFIX}{str(first['loc'][0]).upper()}: {first['msg']}") from None
+        settings._files = files
+        return settings
+
+
+def _content(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise SettingsError(f"{name}: cannot read {path!r}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise SettingsError(f"{name}: {path!r} is not UTF-8 text") from None

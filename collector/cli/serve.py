@@ -47,12 +47,14 @@ def serve(host: str, port: int, grpc_port: int | None, role: str | None, *, inse
     from collector import asgi
     from collector.otlp_grpc import GrpcEdge
     from collector.settings import SettingsError
+    from collector.tls import TlsFiles, http_options, renew_on_handshake
 
     if grpc_port is None:
         grpc_port = DEFAULT_GRPC_PORT if port else 0
-    grpc_edge = None if role == "dashboard" else GrpcEdge(host, grpc_port)
     try:
         settings = _settings(host, insecure=insecure)
+        tls = TlsFiles.of(settings)
+        grpc_edge = None if role == "dashboard" else GrpcEdge(host, grpc_port, tls)
         if grpc_edge is None:
             app = asgi.dashboard_only(settings)
         else:
@@ -71,9 +73,9 @@ def serve(host: str, port: int, grpc_port: int | None, role: str | None, *, inse
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets=sockets)
             if self.started:
-                click.echo(_address(host, listener.getsockname()[1]))
+                click.echo(_address(host, listener.getsockname()[1], secure=tls is not None))
                 if grpc_edge is not None:
-                    click.echo(f"OTLP/gRPC: {_address(host, grpc_edge.port)}")
+                    click.echo(f"OTLP/gRPC: {_address(host, grpc_edge.port, secure=tls is not None)}")
                 sys.stdout.flush()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -104,7 +106,13 @@ def serve(host: str, port: int, grpc_port: int | None, role: str | None, *, inse
         timeout_graceful_shutdown=DRAIN_SECONDS,
         # Who asks decides what is answered: no header of a proxy is believed.
         proxy_headers=False,
+        **(http_options(tls) if tls else {}),
     )
+    if tls is not None:
+        config.load()
+        if config.ssl is None:  # only where no certificate was given
+            raise AssertionError("uvicorn made no TLS context")
+        renew_on_handshake(config.ssl, tls)
     server = Announcing(config)
     server.run(sockets=[listener])
     if not server.started:
@@ -138,6 +146,6 @@ def _listen(host: str, port: int, advice: str = "") -> socket.socket:
         raise CommandFailed(said, "usage_error") from None
 
 
-def _address(host: str, port: int) -> str:
+def _address(host: str, port: int, *, secure: bool) -> str:
     shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}"
+    return f"{'https' if secure else 'http'}://{shown}:{port}"

@@ -84,12 +84,10 @@ class Watch:
     @classmethod
     def of(cls, settings: Settings) -> Watch:
         """Raises SettingsError for a rules file or a channel that cannot be used."""
-        tokens = Tokens.of(settings)
-        named = {*tokens.ingest.values(), *tokens.read.values(), *tokens.admin.values()}
         return cls(
             rules=load(settings.alert_rules),
             channels=channels_of(settings),
-            tenants=frozenset(named or {DEFAULT_TENANT}),
+            tenants=Tokens.of(settings).tenants or frozenset({DEFAULT_TENANT}),
             public_url=settings.public_url,
             heartbeat_url=settings.alert_heartbeat_url.get_secret_value(),
         )

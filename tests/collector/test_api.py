@@ -359,5 +359,5 @@ async def test_the_api_describes_itself(client: httpx.AsyncClient) -> None:
         "/api/v1/jobs", "/api/v1/jobs/{job_id}", "/api/v1/jobs/{job_id}/events", "/api/v1/groups",
         "/api/v1/groups/{fingerprint}", "/api/v1/endpoints", "/api/v1/endpoints/{endpoint_id}", "/api/v1/workers",
         "/api/v1/workers/{worker_id}", "/api/v1/stop-channels", "/api/v1/findings", "/api/v1/alerts",
-        "/api/v1/findings/{key}", "/api/v1/alerts/{key}", "/api/v1/diagnose",
+        "/api/v1/findings/{key}", "/api/v1/alerts/{key}", "/api/v1/audit", "/api/v1/diagnose",
     }  # fmt: skip
