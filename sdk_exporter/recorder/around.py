@@ -21,6 +21,7 @@ from sdk_exporter.recorder.streams import Stream, pump
 
 _KEEPER_STALE_SECONDS: Final = 2.0
 """Output waits, its reader is ready, and nothing moves: SIGCONT, then SIGKILL, then we take over."""
+_KEEPER_LOOK_SECONDS: Final = 0.5
 _OWN_FLUSH_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 1.0
 
@@ -50,6 +51,7 @@ class Launched:
         self._watched: Watched | None = Watched(keeper)
         self._worker: Watched | None = None
         self._pumped: list[Stream] | None = None
+        self._next_look = 0.0
         self._stuck_since: float | None = None
         self._moved: list[int] = []
         self._ended_at: float | None = None
@@ -107,15 +109,19 @@ class Launched:
 
     def _look_at_keeper(self) -> None:
         """A keeper that lives and does not move: something waits, its reader would take it, and nothing passes."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _KEEPER_LOOK_SECONDS
         moved = [stream.moved for stream in self._streams]
         starved = any((s.waiting or kernel.pending_bytes(s.source)) and s.can_write() for s in self._streams)
         if not starved or moved != self._moved:
             self._stuck_since, self._moved = None, moved
         elif self._stuck_since is None:
-            self._stuck_since = time.monotonic()
-        elif time.monotonic() - self._stuck_since > 2 * _KEEPER_STALE_SECONDS:
+            self._stuck_since = now
+        elif now - self._stuck_since > 2 * _KEEPER_STALE_SECONDS:
             os.kill(self.keeper, signal.SIGKILL)  # without effect on PID 1, which nobody inside could stop either
-        elif time.monotonic() - self._stuck_since > _KEEPER_STALE_SECONDS:
+        elif now - self._stuck_since > _KEEPER_STALE_SECONDS:
             os.kill(self.keeper, signal.SIGCONT)
 
 

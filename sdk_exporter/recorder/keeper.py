@@ -39,16 +39,14 @@ RECORDER_STALE_SECONDS: Final = 10.0
 _DRAIN_SECONDS: Final = 10.0
 _ORPHAN_TERM_SECONDS: Final = 0.3
 _ORPHAN_KILL_SECONDS: Final = 0.2
-_LAST_WORDS_SECONDS: Final = 0.5
-"""What the recorder gets beyond the flush, to put what is unsent on disk."""
-_SAVING_SECONDS: Final = 10.0
-"""The same where there is a disk for it and much is unsent: the worker's exit waits only as long as it takes."""
+_LEAST_FLUSH_SECONDS: Final = 0.5
+"""What the recorder gets at least, where draining the output or ending orphans took the time of the flush."""
 _LAST_STALE_SECONDS: Final = 1.5
 """The same after the worker's end, when time is short."""
 _LAST_STARTS: Final = 5
 """Recorders that are started after the worker's end; one that dies at once dies again."""
 _LONGEST_BACKOFF_SECONDS: Final = 60.0
-_GATHER_SECONDS: Final = 0.03
+_GATHER_SECONDS: Final = 0.05
 """Lines that come one by one are passed on together after so long: waking up is nearly all that they cost."""
 _GATHER_BYTES: Final = 4096
 """A round that moved more is a flood: there waiting would slow the worker down."""
@@ -329,6 +327,7 @@ class Keeper:
             self._step_aside(error)
         self.page.set(spool.Page.WORKER_PID, max(0, self._worker))
         status = self._watch()
+        ended_at = time.monotonic()
         self._drain()
         ended = self._end_descendants() if self._end_orphans else 0
         self._drain()
@@ -349,7 +348,7 @@ class Keeper:
                 "recorder_restarts": self._restarts,
             }
         )
-        self._finish_recorder()
+        self._finish_recorder(ended_at + self._flush_seconds)
         return shell_code(status)
 
     def _step_aside(self, error: OSError) -> NoReturn:
@@ -418,21 +417,20 @@ class Keeper:
         ours = {self._recorder, *(process.pid for process in descendants(self._recorder or -1))}
         return [p.pid for p in descendants(os.getpid()) if p.pid not in ours and p.state not in "ZX"]
 
-    def _finish_recorder(self) -> None:
+    def _finish_recorder(self, deadline: float) -> None:
         """Gives it the time of the flush to hand in what it has, then ends it whatever it does: it holds the original
         output, and whoever reads that waits for its end."""
-        deadline = time.monotonic() + self._flush_seconds
+        deadline = max(deadline, time.monotonic() + _LEAST_FLUSH_SECONDS)
         self.shared.set(FLUSH_DEADLINE, int(deadline * 1e9))
         self.page.set(spool.Page.FINISHED, 1)
         size = os.fstat(self.events).st_size
         starts = 0
-        longest = _SAVING_SECONDS if os.environ.get("STALLSCOPE_SPOOL_DIR", "").strip() else _LAST_WORDS_SECONDS
-        while time.monotonic() < deadline + longest:
+        while time.monotonic() < deadline:
             if self._recorder is None:
                 if self.page.get(spool.Page.ACKNOWLEDGED) >= size or self.page.get(spool.Page.FINISHED) == 2:
                     break  # all is handed on, or it said good-bye itself
-                if time.monotonic() >= deadline or starts >= _LAST_STARTS:
-                    break  # there is no time left, or it cannot live here
+                if starts >= _LAST_STARTS:
+                    break  # it cannot live here
                 self._start_recorder()  # killed just now: no back-off at the end
                 starts += 1
             elif self._recorder_age() > _LAST_STALE_SECONDS:

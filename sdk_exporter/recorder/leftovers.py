@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,6 +21,8 @@ from sdk_exporter.recorder.settings import RecorderSettings
 
 _SUFFIX: Final = ".stallscope"
 _MOST_FILES: Final = 1000
+_PAUSE_SECONDS: Final = 30.0
+"""After a refusal of the disk."""
 
 
 def save(folder: str, name: str, bodies: Iterable[Body], limit_bytes: int) -> int:
@@ -58,6 +61,35 @@ def _make_room(folder: Path, room_bytes: int) -> None:
         file.unlink(missing_ok=True)
 
 
+class Kept:
+    """What this worker could not send yet, on disk: a file for each piece. Without a folder, or once the disk has
+    refused, nothing is kept for a while."""
+
+    def __init__(self, settings: RecorderSettings) -> None:
+        self._folder, self._limit_bytes = settings.spool_dir, settings.spool_bytes
+        self._name = settings.boot[0] if settings.boot else os.urandom(16).hex()
+        self._files = 0
+        self._next_try = 0.0
+
+    @property
+    def possible(self) -> bool:
+        return bool(self._folder) and time.monotonic() >= self._next_try
+
+    def add(self, bodies: Iterable[Body]) -> bool:
+        """True when they are on disk, as far as they fit within the bound."""
+        if not self._folder or not self.possible:
+            return False
+        try:
+            kept = save(self._folder, f"{self._name}.{os.getpid()}.{self._files}", bodies, self._limit_bytes)
+        except OSError:
+            kept = 0
+        if not kept:
+            self._next_try = time.monotonic() + _PAUSE_SECONDS
+            return False
+        self._files += 1
+        return True
+
+
 def load(file: Path) -> tuple[list[Body], int]:
     """(requests in `file`, damaged places): up to the first damage, a torn end being the usual one."""
     data, bodies, position = file.read_bytes(), list[Body](), 0
@@ -85,11 +117,14 @@ class Leftovers:
             self._thread.start()
 
     @property
+    def under_way(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
     def worth_waiting_for(self) -> bool:
         """Whether something is still on its way to a collector that takes it. Workers that live for a second would
         otherwise never ship what the ones before them left."""
-        under_way = self._thread is not None and self._thread.is_alive()
-        return under_way and (self._delivery is None or not self._delivery.failures)
+        return self.under_way and (self._delivery is None or not self._delivery.failures)
 
     def _ship(self, folder: Path) -> None:
         done = threading.Event()

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ from sdk_exporter.recorder.children import Children
 from sdk_exporter.recorder.delivery import Body, Delivery, Outcome
 from sdk_exporter.recorder.gpu import Gpu
 from sdk_exporter.recorder.ledger import Ledger
-from sdk_exporter.recorder.leftovers import Leftovers, save
+from sdk_exporter.recorder.leftovers import Kept, Leftovers
 from sdk_exporter.recorder.settings import RecorderSettings, endpoint_of
 from sdk_exporter.recorder.shared import Shared
 from sdk_exporter.recorder.streams import Stream
@@ -38,12 +39,18 @@ _BETWEEN_BATCHES_SECONDS: Final = 0.5
 """The first record after a pause leaves at once; under load a request for each round would cost more than its spans."""
 _READ_BYTES: Final = 4 << 20
 _BATCH_RECORDS: Final = 512
+_DECODED_BYTES: Final = 512 * 1024
 _PUNCH_BYTES: Final = 256 * 1024
 _EXTRAS: Final = 128
 """Failures whose tails are held while the collector is away; about 2 MiB."""
+_SPILL_BYTES: Final = 512 * 1024
+"""Waiting records beyond which a collector that is away gets them from disk later, if there is one."""
+_LARGE_BACKLOG_BYTES: Final = 4 << 20
+"""The same for one that does not keep up."""
+_SAVING_SECONDS: Final = 1.0
+"""Before the end of the flush, what is unsent is put on disk."""
 _LAST_WORDS_SECONDS: Final = 0.2
-"""Of the flush, for putting what is unsent on disk."""
-_GIVE_UP_SECONDS: Final = 0.4
+_GIVE_UP_SECONDS: Final = 0.25
 _TRIES_BEFORE_GIVING_UP: Final = 2
 _SILENT_SECONDS: Final = 1.0
 """A collector that owes an answer for so long is a black hole as far as the exit is concerned."""
@@ -79,11 +86,15 @@ class Recorder:
         self._cleaner = tail.Cleaner(os.environ)
         self._annotator = Annotator(settings, page, self._ledger, self._cleaner, shared)
         self._extras: dict[int, dict[str, Any]] = {}
-        self._seen = page.get(spool.Page.ACKNOWLEDGED)
+        self._seen = self._decoded_end = page.get(spool.Page.ACKNOWLEDGED)
+        self._decoded: deque[tuple[int, dict[str, Any]]] = deque()
+        """Records that both cursors need, up to `_decoded_end`, by offset; what they lack is read again."""
         self._batch_end: int | None = None
         self._hurried_since: float | None = None
+        self._kept = Kept(settings)
         self._on_disk: bool | None = None
         """Whether what is unsent at the end is on disk; None: not tried."""
+        self._spilled = False
         self._next_batch = 0.0
         self._next_beat = 0.0
         self._last_beat_at = 0
@@ -140,9 +151,21 @@ class Recorder:
                 return
             for position, record in records:
                 self._note(self._seen + position, record)
+            self._remember(records, self._seen, used)
             self._ledger.lose(Loss.SPOOL_TORN, damaged)
             self._seen += used
             self._save()
+
+    def _remember(self, records: list[tuple[int, dict[str, Any]]], begin: int, used: int) -> None:
+        """For the second cursor, which is close behind unless the collector is away: decoding twice was a quarter of
+        what a record costs."""
+        acknowledged = self._page.get(spool.Page.ACKNOWLEDGED)
+        if acknowledged == begin:
+            self._decoded.clear()
+            self._decoded_end = begin
+        if self._decoded_end == begin and begin + used - acknowledged <= _DECODED_BYTES:
+            self._decoded.extend((begin + position, record) for position, record in records)
+            self._decoded_end = begin + used
 
     def _note(self, offset: int, record: dict[str, Any]) -> None:
         self._give_sign()
@@ -209,11 +232,13 @@ class Recorder:
             outcome = delivery.outcome()
             if outcome is not None and self._batch_end is not None:
                 self._count(outcome)
-                self._acknowledge(self._batch_end)
+                self._acknowledge(max(self._batch_end, self._page.get(spool.Page.ACKNOWLEDGED)))
                 self._batch_end = None
-                if self._leftovers is None and outcome.sent:
-                    self._leftovers = Leftovers(self._settings, self._ledger.lose)
+                if outcome.sent:
+                    self._ship_leftovers()
             if delivery.busy:
+                if not hurry:
+                    self._spill(delivery)
                 return
         now = time.monotonic()
         while self._batch_end is None and self._page.get(spool.Page.ACKNOWLEDGED) < self._seen:
@@ -221,6 +246,25 @@ class Recorder:
                 return
             self._next_batch = now + _BETWEEN_BATCHES_SECONDS
             self._submit()
+
+    def _ship_leftovers(self) -> None:
+        """Those of earlier workers with the first sign of a collector, our own when it is back."""
+        if self._leftovers is None or (self._spilled and not self._leftovers.under_way):
+            self._spilled = False
+            self._leftovers = Leftovers(self._settings, self._ledger.lose)
+
+    def _spill(self, delivery: Delivery) -> None:
+        """What waits for a collector that is away goes to disk piece by piece, the batch under way included (its
+        repeat is harmless). The file in memory stays small, and the end has little left to do."""
+        acknowledged = self._page.get(spool.Page.ACKNOWLEDGED)
+        backlog = self._seen - acknowledged
+        is_away = delivery.failures >= _TRIES_BEFORE_GIVING_UP or delivery.waiting_seconds >= _SILENT_SECONDS
+        if backlog < (_SPILL_BYTES if is_away else _LARGE_BACKLOG_BYTES) or not self._kept.possible:
+            return
+        bodies, end = self._bodies(acknowledged)
+        if self._kept.add(bodies):
+            self._spilled = True
+            self._acknowledge(end)
 
     def _submit(self) -> None:
         """Makes the next batch; one without spans is done with at once."""
@@ -244,13 +288,15 @@ class Recorder:
         return bodies, end
 
     def _next_records(self, begin: int) -> tuple[list[tuple[int, dict[str, Any]]], int]:
+        if begin < self._decoded_end:
+            known = [entry for entry in self._decoded if entry[0] >= begin][: _BATCH_RECORDS + 1]
+            return known[:_BATCH_RECORDS], known[-1][0] if len(known) > _BATCH_RECORDS else self._decoded_end
         data = os.pread(self._events, min(_READ_BYTES, self._seen - begin), begin)
-        placed, used, _ = spool.decode_placed(data, at_end=begin + len(data) >= self._seen)
-        if len(placed) > _BATCH_RECORDS:
-            used = placed[_BATCH_RECORDS][0]
+        at_end = begin + len(data) >= self._seen
+        placed, used, _ = spool.decode_placed(data, at_end=at_end, most=_BATCH_RECORDS)
         # Nothing to be made out: what the first cursor has passed is never waited for.
         end = begin + used if used else self._seen
-        return [(begin + position, record) for position, record in placed[:_BATCH_RECORDS]], end
+        return [(begin + position, record) for position, record in placed], end
 
     def _spans_of(self, offset: int, record: dict[str, Any]) -> list[Any]:
         encoder = self._made_encoder()
@@ -292,6 +338,8 @@ class Recorder:
         self._page.set(spool.Page.ACKNOWLEDGED, end)
         for offset in [offset for offset in self._extras if offset < end]:
             del self._extras[offset]
+        while self._decoded and self._decoded[0][0] < end:
+            self._decoded.popleft()
         low, high = begin & -_PUNCH_BYTES, end & -_PUNCH_BYTES
         if high > low:
             kernel.punch_hole(self._events, low, high)
@@ -311,32 +359,26 @@ class Recorder:
         nobody_there = delivery is not None and (
             delivery.failures >= _TRIES_BEFORE_GIVING_UP or delivery.waiting_seconds >= _SILENT_SECONDS
         )
-        if nobody_there and now - self._hurried_since >= _GIVE_UP_SECONDS and self._kept_on_disk():
+        if nobody_there and now - self._hurried_since >= _GIVE_UP_SECONDS and self._is_on_disk():
             return True
-        return now >= deadline - _LAST_WORDS_SECONDS
+        if now >= deadline - _SAVING_SECONDS:
+            self._is_on_disk()
+        return time.monotonic() >= deadline - _LAST_WORDS_SECONDS
 
     def _last_words(self) -> None:
         if self._delivery is not None:
             self._delivery.stop()
-        if self._page.get(spool.Page.ACKNOWLEDGED) < self._seen:
-            self._kept_on_disk()
         self._page.set(spool.Page.FINISHED, 2)
 
         if os.environ.get("STALLSCOPE_DEBUG") and self._delivery is not None and self._delivery.trouble:
             where = self._cleaner.text(f"{self._settings.endpoint}: {self._delivery.trouble}")
             kernel.say(f"stallscope: {self._delivery.delivered} spans delivered; last trouble with {where}")
 
-    def _kept_on_disk(self) -> bool:
-        """For the next start, redacted as it would have been sent; tried once. False: there is no disk, or it is full,
-        and what is not sent in time is lost."""
+    def _is_on_disk(self) -> bool:
+        """Puts what is unsent there for the next start, redacted as it would have been sent; tried once. False: there
+        is no disk, or it is full, and what is not sent in time is lost."""
         if self._on_disk is None:
-            name = self._settings.boot[0] if self._settings.boot else os.urandom(16).hex()
-            try:
-                self._on_disk = bool(self._settings.spool_dir) and bool(
-                    save(self._settings.spool_dir or "", name, self._unsent(), self._settings.spool_bytes)
-                )
-            except OSError:
-                self._on_disk = False
+            self._on_disk = self._kept.add(self._unsent())
         return self._on_disk
 
     def _unsent(self) -> Iterator[Body]:

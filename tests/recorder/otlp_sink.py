@@ -93,7 +93,7 @@ class Sink:
             self.requests.append((time.monotonic(), dict(handler.headers), answer.status))
             self.bodies.append(raw)
             if answer.status == 200:
-                self.spans += _spans(raw)
+                self.spans += spans_of(raw)
             self._changed.notify_all()
         response = ExportTraceServiceResponse()
         if answer.rejected:
@@ -126,7 +126,7 @@ class Sink:
         return span
 
 
-def _spans(raw: bytes) -> list[SeenSpan]:
+def spans_of(raw: bytes) -> list[SeenSpan]:
     return [
         SeenSpan(
             span.name,

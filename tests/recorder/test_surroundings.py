@@ -158,7 +158,7 @@ def test_unsent_evidence_is_kept_on_disk_and_shipped_by_the_next_start(
     say("token " + os.environ["SECRET_FOR_THE_TEST"])
     os._exit(8)
     """
-    process = launch(code, "--flush", "0.7", env=environment)
+    process = launch(code, env=environment)
     process.communicate(timeout=SECONDS)
     assert process.returncode == 8
     (file,) = folder.iterdir()
@@ -198,6 +198,27 @@ def test_black_hole_costs_the_exit_little_and_loses_nothing(launch: Launch, sink
     second = launch("sys.stdin.readline()", stdin=subprocess.PIPE, env={"STALLSCOPE_SPOOL_DIR": str(folder)})
     sink.wait_for(lambda s: len({span.span_id for span in s.named("work")}) == 3000)
     second.communicate(b"\n", timeout=SECONDS)
+
+
+def test_what_waits_for_long_goes_to_disk_while_the_worker_lives_and_from_there_when_the_collector_is_back(
+    launch: Launch, sink: Sink, tmp_path: Path
+) -> None:
+    folder = tmp_path / "spool"
+    sink.always = Answer(503)
+    code = """
+    boot_ends()
+    for number in range(3000):
+        put("point", n="work", id=f"{number + 1:016x}", tr=JOB_TRACE, a={"words": "a text of some length " * 9})
+    sys.stdin.readline()
+    """
+    process = launch(code, stdin=subprocess.PIPE, env={"STALLSCOPE_SPOOL_DIR": str(folder)})
+    until(lambda: folder.is_dir() and list(folder.glob("*.stallscope")), SECONDS)
+    assert sink.spans == []
+    sink.always = None
+    sink.wait_for(lambda s: len({span.span_id for span in s.named("work")}) == 3000, SECONDS)
+    until(lambda: not list(folder.iterdir()), SECONDS)
+    process.communicate(b"\n", timeout=SECONDS)
+    sink.only("worker.death")
 
 
 def test_spool_on_disk_is_bounded_and_the_oldest_leaves_first(tmp_path: Path) -> None:
