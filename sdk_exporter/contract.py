@@ -79,6 +79,8 @@ class Key:
     EXCEPTION_MESSAGE: Final = "exception.message"
     EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
     HTTP_STATUS: Final = "http.response.status_code"
+    HTTP_CONTENT_TYPE: Final = "http.response.header.content-type"
+    """An array, as OpenTelemetry has it for headers: of one media type."""
     EXIT_CODE: Final = "process.exit.code"
     PROCESS_COMMAND: Final = "process.command"
 

@@ -105,12 +105,13 @@ def _of_streak(streak: _Streak) -> Health:
 
 
 def _why(report: Report) -> str:
-    """`HTTP 200, text/html` where the worker told that, else what it did tell."""
+    """`HTTP 200, text/html` where the worker told that, else what it did tell: without an answer the error's type."""
     kind = report.content_type.partition(";")[0].strip().lower()[:80]
     violation = _VIOLATIONS.get(report.violation, report.violation[:40])
     status = f"HTTP {report.http_status}" if report.http_status is not None else "HTTP 200" if report.violation else ""
     detail = kind if kind and report.violation in ("", "content_type") else violation
-    return ", ".join(part for part in (status, detail) if part) or "polls that fail"
+    words = ", ".join(part for part in (status, detail) if part)
+    return words or report.error_type.rpartition(".")[2][:80] or "polls that fail"
 
 
 def _since(reports: Sequence[Report]) -> int:

@@ -71,6 +71,7 @@ class Report:
     http_status: int | None
     content_type: str
     span_id: str
+    error_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +171,15 @@ SELECT tenant, worker_id, boot_id, name,
            JSONExtract(attributes, {hold_key:String}, 'Nullable(Float64)'),
            JSONExtract(attributes, {rate_key:String}, 'Nullable(Float64)'),
            JSONExtract(attributes, {status_key:String}, 'Nullable(Int64)'),
-           JSONExtractString(attributes, {content_type_key:String})
+           if(JSONType(attributes, {content_type_key:String}) = 'Array',
+              JSONExtractString(attributes, {content_type_key:String}, 1),
+              JSONExtractString(attributes, {content_type_key:String})),
+           JSONExtractString(attributes, {error_key:String})
        ))), -{most:Int32}) AS reports
 FROM spans
 WHERE arrived_ms >= {since_ms:Int64} AND worker_id != '' AND name IN {names:Array(String)}
 GROUP BY tenant, worker_id, boot_id, name
 """
-CONTENT_TYPE_KEY: Final = "http.response.header.content-type"
 
 
 async def channels(db: Database, now_ms: int) -> list[Channel]:
@@ -194,7 +197,8 @@ async def channels(db: Database, now_ms: int) -> list[Channel]:
         "hold_key": Key.CHANNEL_HOLD_SECONDS_P50,
         "rate_key": Key.CHANNEL_RATE_PER_SECOND,
         "status_key": Key.HTTP_STATUS,
-        "content_type_key": CONTENT_TYPE_KEY,
+        "content_type_key": Key.HTTP_CONTENT_TYPE,  # a string of older exporters, an array of newer ones
+        "error_key": Key.ERROR_TYPE,
     }
     rows = await db.query(_CHANNELS, parameters, max_rows=2 * BOOTS_MAX)
     return [
@@ -210,7 +214,7 @@ async def channels(db: Database, now_ms: int) -> list[Channel]:
 
 
 def _report(told: Sequence[Any]) -> Report:
-    at_ns, span_id, state, polls, failures, consecutive, age, violation, hold, rate, status, content_type = told
+    at_ns, span_id, state, polls, failures, consecutive, age, violation, hold, rate, status, content_type, error = told
     return Report(
         at_ns=int(at_ns),
         state=str(state),
@@ -224,6 +228,7 @@ def _report(told: Sequence[Any]) -> Report:
         http_status=status,
         content_type=str(content_type),
         span_id=str(span_id),
+        error_type=str(error),
     )
 
 

@@ -1,15 +1,18 @@
 """Health of a poll channel: the worker's intake (`job_take`) and its stop signals (`stop_channel`).
 
 Told once a minute and at once when its state changes; no record per poll, since a channel may spin at thousands a
-second.
+second. What the newest answer was (status, content type, or the error in its place) goes with each report: the SDK
+drops most bad answers without a word, or with one line of DEBUG.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from sdk_exporter import events
@@ -29,30 +32,60 @@ TOO_LARGE_TO_PARSE_BYTES: Final = 1 << 20
 """A stop answer above this is not looked into; a real one is a list of ids."""
 CHANGES_PER_REPORT_TIME: Final = 30
 """Most changes of state told at once within CHANNEL_REPORT_SECONDS, so that a flapping channel does not flood."""
+CONTENT_TYPE_CHARACTERS: Final = 100
+TIMEOUT: Final = "timeout"
+"""OpenTelemetry's word for `error.type` where the client's own bound ended the request."""
+
+
+class Poll:
+    """One request on its way, filled in by the HTTP trace."""
+
+    __slots__ = ("_clock", "began", "body", "content_type", "status")
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.began = clock()
+        self.status: int | None = None
+        self.content_type = ""
+        """Of the answer: media type alone, lower-case."""
+        self.body = b""
+        """The answer as far as the SDK has read it; a reference, not a copy."""
+
+    def seconds(self) -> float:
+        return self._clock() - self.began
 
 
 class Channel:
     """Counts since the last report, and the state. Polled on the loop, reported by the beat thread as well."""
 
-    def __init__(self, span_name: str) -> None:
-        self._span_name = span_name
+    def __init__(self, span_name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._span_name, self._clock = span_name, clock
         # Reentrant: nothing here runs in a signal handler, but `report` is called with it held.
         self._lock = threading.RLock()
         self._state: ChannelState | None = None
+        self._is_polled = False
         self._told: tuple[ChannelState, ChannelViolation | None, int] | None = None
         self._polls_without_valid = 0
         self._recovering = 0
         self._changes: deque[float] = deque(maxlen=CHANGES_PER_REPORT_TIME)
-        self._since = self._last_report = time.monotonic()
-        self._last_ok = self._since
+        self._since = self._last_report = self._last_ok = clock()
         self._idle: deque[float] = deque(maxlen=SPIN_POLLS)
         self._violation: ChannelViolation | None = None
         self._consecutive_failures = 0
+        self._newest: dict[str, Any] = {}
+        """Attributes of the newest poll."""
         self._clear()
 
     def _clear(self) -> None:
         self._polls = self._empty = self._failures = 0
         self._holds: deque[float] = deque(maxlen=HOLDS_KEPT)
+
+    @never_raise
+    def expected(self) -> None:
+        """From now on the SDK should poll: no poll at all is news as well."""
+        with self._lock:
+            self._is_polled = True
+            self._since = self._last_report = self._last_ok = self._clock()
 
     @never_raise
     def disabled(self) -> None:
@@ -62,45 +95,50 @@ class Channel:
             self._report_if_due()
 
     @never_raise
-    def polled(
-        self,
-        hold_seconds: float,
-        *,
-        is_failure: bool = False,
-        is_empty: bool = False,
-        is_idle: bool = False,
-        violation: ChannelViolation | None = None,
+    def answered(
+        self, poll: Poll, *, is_empty: bool = False, is_idle: bool = False, violation: ChannelViolation | None = None
     ) -> None:
-        """One answer. `is_idle`: it brought no work, so that many of them in a row are a spin."""
+        """An answer that the SDK took. `is_idle`: it brought no work, so that many of them in a row are a spin."""
         with self._lock:
-            now = time.monotonic()
-            self._polls += 1
             self._empty += is_empty
-            self._holds.append(hold_seconds)
+            self._consecutive_failures = 0
             self._violation = violation
-            if is_failure:
-                self._failures += 1
-                self._consecutive_failures += 1
-            else:
-                self._consecutive_failures = 0
-            if is_failure or violation is not None:
-                self._polls_without_valid += 1
-            else:
-                self._recovering = VALID_POLLS - 1 if self._is_dead(now) else max(0, self._recovering - 1)
-                self._polls_without_valid, self._last_ok = 0, now
-            if is_idle:
-                self._idle.append(now)
-            else:
-                self._idle.clear()
-            self._state = self._judge(now)
-            self._report_if_due()
+            self._newest = _told_of(poll)
+            self._count(poll, is_valid=violation is None, is_idle=is_idle)
+
+    @never_raise
+    def failed(self, poll: Poll, error: BaseException) -> None:
+        """No answer, or one that says no."""
+        with self._lock:
+            self._failures += 1
+            self._consecutive_failures += 1
+            self._violation = None
+            self._newest = {**_told_of(poll), Key.ERROR_TYPE: _error_type(poll, error)}
+            self._count(poll, is_valid=False, is_idle=True)
+
+    def _count(self, poll: Poll, *, is_valid: bool, is_idle: bool) -> None:
+        now = self._clock()
+        self._polls += 1
+        self._holds.append(poll.seconds())
+        if is_valid:
+            self._recovering = VALID_POLLS - 1 if self._is_dead(now) else max(0, self._recovering - 1)
+            self._polls_without_valid, self._last_ok = 0, now
+        else:
+            self._polls_without_valid += 1
+        if is_idle:
+            self._idle.append(now)
+        else:
+            self._idle.clear()
+        self._state = self._judge(now)
+        self._report_if_due()
 
     def _is_dead(self, now: float) -> bool:
         return self._polls_without_valid >= DEAD_POLLS and now - self._last_ok >= DEAD_SECONDS
 
-    def _condition(self, now: float) -> tuple[ChannelState, ChannelViolation | None, int]:
+    def _condition(self, now: float) -> tuple[ChannelState, ChannelViolation | None, int] | None:
         """What makes a report when it changes; the number counts from death back to health."""
-        assert self._state is not None  # noqa: S101 - narrows the type; the only callers have checked
+        if self._state is None:
+            return None
         return self._state, self._violation, VALID_POLLS if self._is_dead(now) else self._recovering
 
     def _judge(self, now: float) -> ChannelState:
@@ -117,30 +155,30 @@ class Channel:
             self._report_if_due()
 
     def _report_if_due(self) -> None:
-        if self._state is None:
+        if self._state is None and not self._is_polled:
             return
-        now = time.monotonic()
+        now = self._clock()
         if self._told != self._condition(now) and self._may_tell_change(now):
             self._changes.append(now)
-            self._report()
+            self._report(now)
         elif now - self._last_report >= CHANNEL_REPORT_SECONDS:
-            self._report()
+            self._report(now)
 
     def _may_tell_change(self, now: float) -> bool:
         return len(self._changes) < CHANGES_PER_REPORT_TIME or now - self._changes[0] >= CHANNEL_REPORT_SECONDS
 
-    def _report(self) -> None:
-        assert self._state is not None  # noqa: S101 - narrows the type; the only caller has checked
-        now = time.monotonic()
+    def _report(self, now: float) -> None:
         window = max(now - self._since, 1.0)  # a rate over less than a second says nothing
         attributes: dict[str, Any] = {
-            Key.CHANNEL_STATE: self._state.value,
+            # Absent before the first poll has ended: nothing speaks for the channel, nor against it.
+            Key.CHANNEL_STATE: None if self._state is None else self._state.value,
             Key.CHANNEL_POLLS: self._polls,
             Key.CHANNEL_EMPTY: self._empty,
             Key.CHANNEL_FAILURES: self._failures,
             Key.CHANNEL_CONSECUTIVE_FAILURES: self._consecutive_failures,
             Key.CHANNEL_LAST_OK_AGE_SECONDS: now - self._last_ok,
             Key.CHANNEL_RATE_PER_SECOND: self._polls / window,
+            **self._newest,
         }
         if self._violation is not None:
             attributes[Key.CHANNEL_VIOLATION] = self._violation.value
@@ -151,31 +189,33 @@ class Channel:
         self._clear()
 
 
-class Poll:
-    """One request on its way, filled in by the HTTP trace."""
-
-    __slots__ = ("began", "body", "content_type", "status")
-
-    def __init__(self) -> None:
-        self.began = time.monotonic()
-        self.status: int | None = None
-        self.content_type = ""
-        self.body = b""
-        """The answer as far as the SDK has read it; a reference, not a copy."""
-
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
+def _told_of(poll: Poll) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    if poll.status is not None:
+        told[Key.HTTP_STATUS] = poll.status
+    if poll.content_type:
+        told[Key.HTTP_CONTENT_TYPE] = [poll.content_type[:CONTENT_TYPE_CHARACTERS]]
+    return told
 
 
-def violation_of_take(poll: Poll) -> ChannelViolation:
-    """How an answer of the intake that was thrown away broke its shape."""
+def _error_type(poll: Poll, error: BaseException) -> str:
+    if poll.status is not None and poll.status >= 400:
+        return str(poll.status)
+    # The SDK bounds a poll by cancelling it.
+    if isinstance(error, (asyncio.CancelledError, asyncio.TimeoutError)):
+        return TIMEOUT
+    return events.type_name(type(error))
+
+
+def violation_of_take(poll: Poll) -> ChannelViolation | None:
+    """How an answer of the intake that was thrown away broke its shape; None for a batch of nothing."""
     if poll.content_type != "application/json":
         return ChannelViolation.CONTENT_TYPE
     try:
-        json.loads(poll.body)
+        answer = json.loads(poll.body)
     except ValueError:
         return ChannelViolation.PARSE
-    return ChannelViolation.NOT_OBJECT
+    return None if answer == [] else ChannelViolation.NOT_OBJECT
 
 
 def violation_of_stop(poll: Poll) -> ChannelViolation | None:

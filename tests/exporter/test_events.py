@@ -1,46 +1,19 @@
-"""Events, ledger and channel reports in this process, read back from the file that they are written to."""
+"""Events and ledger in this process, read back from the file that they are written to."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import traceback
 import types
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from sdk_exporter import events, ledger, spool, tee
-from sdk_exporter.contract import REDACTED, ChannelViolation, Key, SpanName
-from sdk_exporter.events import Boot
-from sdk_exporter.hooks import channels, handler, traces
-from sdk_exporter.hooks.channels import Channel
+from sdk_exporter import events, ledger, tee
+from sdk_exporter.contract import REDACTED, Key, SpanName
+from sdk_exporter.hooks import handler, traces
 
 Read = Callable[[], list[dict[str, Any]]]
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Iterator[Read]:
-    """Start telling into a file; the answer reads it."""
-    descriptor = os.open(tmp_path / "events", os.O_CREAT | os.O_RDWR | os.O_APPEND)
-    page = os.open(tmp_path / "page", os.O_CREAT | os.O_RDWR)
-    os.ftruncate(page, spool.PAGE_BYTES)
-    shared = spool.Page(page)
-    events.start(spool.Writer(descriptor, shared), shared, Boot("b" * 32, "a" * 32, "c" * 16, 1))
-
-    def read() -> list[dict[str, Any]]:
-        return spool.decode((tmp_path / "events").read_bytes(), at_end=True)[0]
-
-    try:
-        yield read
-    finally:
-        events.stop()
-        ledger.in_hand.clear()
-        os.close(descriptor)
-        os.close(page)
 
 
 class Hostile(Exception):
@@ -154,52 +127,3 @@ def stand_in_frame(called: Callable[[object], Any]) -> types.FrameType:
     found: dict[str, types.FrameType] = {}
     exec(code, found)  # noqa: S102
     return found["frame"]
-
-
-def reports(read: Read) -> list[tuple[str, int, int]]:
-    told = [record["a"] for record in read()]
-    return [(a[Key.CHANNEL_STATE], a[Key.CHANNEL_POLLS], a[Key.CHANNEL_CONSECUTIVE_FAILURES]) for a in told]
-
-
-def test_a_channel_reports_its_death_and_the_second_valid_answer_after_it(
-    written: Read, monkeypatch: pytest.MonkeyPatch
-) -> None:  # A40, A48
-    monkeypatch.setattr(channels, "DEAD_SECONDS", 0.0)
-    channel = Channel(SpanName.STOP_CHANNEL)
-    channel.polled(0.1, is_empty=True)
-    for _ in range(5):
-        channel.polled(0.1, is_failure=True)
-    for _ in range(4):
-        channel.polled(0.1, is_empty=True)
-    assert reports(written) == [
-        ("ok", 1, 0),
-        ("failing", 1, 1),  # the first failure
-        ("failing", 2, 3),  # dead: the third without a valid answer
-        ("ok", 3, 0),  # the first valid answer
-        ("ok", 1, 0),  # the second, which ends it
-    ]
-
-
-def test_a_flapping_channel_is_told_thirty_times_a_minute_at_most(written: Read) -> None:
-    channel = Channel(SpanName.STOP_CHANNEL)
-    for number in range(200):
-        channel.polled(0.1, is_failure=number % 2 == 0)
-    assert len(reports(written)) == channels.CHANGES_PER_REPORT_TIME
-
-
-def test_a_channel_that_spins_is_told_once_with_its_rate(written: Read) -> None:  # A41
-    channel = Channel(SpanName.JOB_TAKE)
-    for _ in range(500):
-        channel.polled(0.0, is_empty=True, is_idle=True)
-    assert [state for state, _, _ in reports(written)] == ["ok", "spinning"]
-    channel.polled(0.0)
-    assert reports(written)[-1][:2] == ("ok", 461)
-
-
-def test_another_violation_is_a_change(written: Read) -> None:
-    channel = Channel(SpanName.STOP_CHANNEL)
-    for violation in (ChannelViolation.PARSE, ChannelViolation.PARSE, ChannelViolation.WRONG_KEY):
-        channel.polled(0.1, violation=violation)
-    told = [record["a"][Key.CHANNEL_VIOLATION] for record in written()]
-    assert told[0] == "parse"
-    assert told[-1] == "wrong_key"

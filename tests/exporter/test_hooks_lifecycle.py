@@ -6,11 +6,10 @@ import json
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
-from observed_worker import ObservedWorker, observed_worker, spans, story
+from observed_worker import observed_worker, spans, story
 
-from collector.demo.platform import Fault, Platform
+from collector.demo.platform import Platform
 from sdk_exporter import spool
 
 PLAIN = """
@@ -91,67 +90,6 @@ async def has_a_model():
         assert (second["s"], second["a"], second["x"]["message"]) == ("error", about, "weights.bin")
         ping = platform.find_events("ping", worker=worker.name)[0]
         assert "has_a_model" in json.dumps(dict(ping.detail))
-
-
-def states(worker: ObservedWorker, name: str) -> list[tuple[str, str | None]]:
-    reports = [record["a"] for record in spans(worker, name)]
-    found = [(a["stallscope.stop_channel.state"], a.get("stallscope.stop_channel.violation")) for a in reports]
-    return [state for at, state in enumerate(found) if at == 0 or found[at - 1] != state]
-
-
-async def test_the_stop_channel_tells_each_change_of_its_state_at_once(
-    platform: Platform, tmp_path: Path
-) -> None:  # A40, A41, A42, A45
-    answers = [
-        ("<html>", "text/html", "content_type"),
-        ("{", "application/json", "parse"),
-        ("[]", "application/json", "not_object"),
-        ('{"jobsToStop": "a"}', "application/json", "not_list"),
-        ('{"jobsToStop": [1]}', "application/json", "non_string_ids"),
-        ('{"jobs_to_stop": ["a"]}', "application/json", "wrong_key"),
-    ]
-    async with observed_worker(platform, tmp_path, PLAIN) as worker:
-        platform.hold(worker.endpoint, 1.0, stop_seconds=0.1)
-
-        def reported(*wanted: tuple[str, str | None]) -> Any:
-            return lambda _records: states(worker, "stop_channel")[-len(wanted) :] == list(wanted)
-
-        await worker.wait_for(reported(("ok", None)), "first report")
-        platform.arm("job-stop", Fault(status=500, times=3))
-        await worker.wait_for(reported(("failing", None)), "failure")
-        failing = spans(worker, "stop_channel")[-1]["a"]
-        assert failing["stallscope.stop_channel.consecutive_failures"] == 1
-        await worker.wait_for(reported(("failing", None), ("ok", None)), "recovery")
-        recovered = spans(worker, "stop_channel")[-1]["a"]
-        assert recovered["stallscope.stop_channel.failures"] == 2
-        assert recovered["stallscope.stop_channel.consecutive_failures"] == 0
-        for body, content_type, violation in answers:
-            platform.send_stop(worker.endpoint, worker.name, body, content_type)
-            await worker.wait_for(reported(("violating", violation)), violation)
-        assert spans(worker, "stop_channel")[-1]["a"]["stallscope.stop_channel.hold_seconds_p50"] >= 0
-        # A signal for a request that is not here, over and over: the SDK asks again without a pause.
-        again = Fault(status=200, times=2_000, body='{"jobsToStop": ["nobody"]}', content_type="application/json")
-        platform.arm("job-stop", again)
-        await worker.wait_for(lambda _: ("spinning", None) in states(worker, "stop_channel"), "spin")
-        platform.disarm("job-stop")
-        assert len(spans(worker, "job.stop")) == 1  # told once, however often it comes
-        assert await worker.terminate() == 0
-
-
-async def test_a_worker_without_a_stop_channel_says_so(platform: Platform, tmp_path: Path) -> None:  # A43
-    async with observed_worker(
-        platform,
-        tmp_path,
-        PLAIN,
-        environ={"RUNPOD_WEBHOOK_GET_JOB": f"{platform.base}/v2/nowhere/take/$ID?gpu=NONE"},
-    ) as worker:
-        await worker.wait_span("stop_channel", kind="point")
-        assert states(worker, "stop_channel") == [("disabled", None)]
-        # The SDK asks for requests at an address that does not exist, without a pause.
-        await worker.wait_for(lambda _: ("spinning", None) in states(worker, "job_take"), "spin")
-        spin = next(r["a"] for r in spans(worker, "job_take") if r["a"]["stallscope.stop_channel.state"] == "spinning")
-        assert spin["stallscope.stop_channel.rate_per_second"] > 10
-        assert len(spans(worker, "job_take")) < 20
 
 
 async def test_a_claim_that_the_sdk_loses_on_intake_is_told(platform: Platform, tmp_path: Path) -> None:

@@ -78,8 +78,11 @@ class Worker:
             "violation": Key.CHANNEL_VIOLATION,
             "hold": Key.CHANNEL_HOLD_SECONDS_P50,
             "status": Key.HTTP_STATUS,
-            "content_type": "http.response.header.content-type",
+            "content_type": Key.HTTP_CONTENT_TYPE,
+            "error": Key.ERROR_TYPE,
         }
+        if "content_type" in told:
+            told["content_type"] = [told["content_type"]]
         attributes = {Key.CHANNEL_STATE: state, **{keys[short]: value for short, value in told.items()}}
         return self.span(now, name, told=attributes)
 

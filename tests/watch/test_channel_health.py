@@ -51,3 +51,14 @@ def test_a_poll_that_is_held_long_is_no_silence() -> None:
     told = [report(0, "ok", polls=1, hold_seconds=90.0), report(60, "ok", polls=0, last_ok_age_seconds=60.0)]
     assert health(told, 80 * SECOND).state == "ok"
     assert health(told, 200 * SECOND).state == "dead"
+
+
+def test_what_the_newest_answer_was_is_said() -> None:
+    def why(**told: Any) -> str:
+        return health([report(0, "failing", consecutive_failures=1, **told)], 0).why
+
+    assert why(http_status=503, error_type="503") == "HTTP 503"
+    assert why(http_status=200, content_type="text/html", violation="content_type") == "HTTP 200, text/html"
+    assert why(error_type="aiohttp.client_exceptions.ClientConnectorDNSError") == "ClientConnectorDNSError"
+    assert why(error_type="timeout") == "timeout"
+    assert why() == "polls that fail"
