@@ -1,7 +1,8 @@
 """The health of one poll channel, from its reports. Pure.
 
-Dead: no valid answer for 30 s and over 3 polls; alive again after 2 valid polls. A worker reports at once when its
-channel changes, so its last report holds until the next one.
+Dead: no valid answer for 30 s and over 3 polls, or no poll at all; alive again after 2 valid polls. A worker reports at
+once when its channel changes, so its last report holds until the next one. Only the worker can tell that it polls no
+more: it knows whether its loop is free to poll, and how long the platform usually holds a poll.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from sdk_exporter.contract import ChannelState
 DEAD_SECONDS: Final = 30.0
 DEAD_POLLS: Final = 3
 VALID_POLLS: Final = 2
-UNPOLLED_SECONDS: Final = 180.0
-"""Without any poll for so long nobody polls, where the length of a poll is not known (the platform holds one 90 s)."""
 
 State = Literal["ok", "dead", "failing", "disabled", "violating", "spinning"]
 _VIOLATIONS: Final = {
@@ -55,7 +54,7 @@ class _Streak:
         self.newest, self.valid, self.oks = report, 0, 0
         grown = 1 if report is self.first else max(report.polls or 1, 0)  # the first may count good polls before it
         self.polls = max(self.polls + grown, report.consecutive_failures or 0)
-        self.dead = self.dead or self._long_enough(report.at_ns)
+        self.dead = self.dead or report.unanswered_seconds is not None or self._long_enough(report.at_ns)
 
     def still(self, until_ns: int) -> None:
         """Nothing else was told until then: the last word holds."""
@@ -95,17 +94,22 @@ def health(reports: Sequence[Report], alive_until_ns: int) -> Health:
     if newest.state in (ChannelState.DISABLED, ChannelState.SPINNING):
         state: State = "disabled" if newest.state == ChannelState.DISABLED else "spinning"
         return Health(state, _since(reports), "", newest)
-    return _unpolled(reports, alive_until_ns) or Health("ok", newest.at_ns, "", newest)
+    return Health("ok", newest.at_ns, "", newest)
 
 
 def _of_streak(streak: _Streak) -> Health:
     last = streak.newest
     state: State = "dead" if streak.dead else "violating" if last.state == ChannelState.VIOLATING else "failing"
-    return Health(state, streak.first.at_ns, _why(last), last)
+    since_ns = streak.first.at_ns
+    if streak.first.unanswered_seconds is not None:  # told only once it had lasted
+        since_ns -= int(streak.first.unanswered_seconds * 1e9)
+    return Health(state, since_ns, _why(last), last)
 
 
 def _why(report: Report) -> str:
     """`HTTP 200, text/html` where the worker told that, else what it did tell: without an answer the error's type."""
+    if report.unanswered_seconds is not None:
+        return "polls without an answer" if report.is_polling else "no polls at all"
     kind = report.content_type.partition(";")[0].strip().lower()[:80]
     violation = _VIOLATIONS.get(report.violation, report.violation[:40])
     status = f"HTTP {report.http_status}" if report.http_status is not None else "HTTP 200" if report.violation else ""
@@ -122,15 +126,3 @@ def _since(reports: Sequence[Report]) -> int:
             break
         since = report.at_ns
     return since
-
-
-def _unpolled(reports: Sequence[Report], alive_until_ns: int) -> Health | None:
-    """A worker that beats and polls no more: its last answer was fine, so only the age of it tells."""
-    newest = reports[-1]
-    if newest.polls != 0 or newest.last_ok_age_seconds is None:
-        return None
-    age = newest.last_ok_age_seconds + max(alive_until_ns - newest.at_ns, 0) / 1e9
-    held = max((report.hold_seconds or 0.0 for report in reports), default=0.0)
-    if age < (max(2 * DEAD_SECONDS, 2 * held) if held else UNPOLLED_SECONDS):
-        return None
-    return Health("dead", newest.at_ns - int(newest.last_ok_age_seconds * 1e9), "no polls at all", newest)

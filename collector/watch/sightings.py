@@ -72,6 +72,8 @@ class Report:
     content_type: str
     span_id: str
     error_type: str = ""
+    unanswered_seconds: float | None = None  # told where no poll is answered, or none is made, although one could be
+    is_polling: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,9 @@ SELECT tenant, worker_id, boot_id, name,
            if(JSONType(attributes, {content_type_key:String}) = 'Array',
               JSONExtractString(attributes, {content_type_key:String}, 1),
               JSONExtractString(attributes, {content_type_key:String})),
-           JSONExtractString(attributes, {error_key:String})
+           JSONExtractString(attributes, {error_key:String}),
+           JSONExtract(attributes, {unanswered_key:String}, 'Nullable(Float64)'),
+           JSONExtract(attributes, {polling_key:String}, 'Nullable(Bool)')
        ))), -{most:Int32}) AS reports
 FROM spans
 WHERE arrived_ms >= {since_ms:Int64} AND worker_id != '' AND name IN {names:Array(String)}
@@ -199,6 +203,8 @@ async def channels(db: Database, now_ms: int) -> list[Channel]:
         "status_key": Key.HTTP_STATUS,
         "content_type_key": Key.HTTP_CONTENT_TYPE,  # a string of older exporters, an array of newer ones
         "error_key": Key.ERROR_TYPE,
+        "unanswered_key": Key.CHANNEL_UNANSWERED_SECONDS,
+        "polling_key": Key.CHANNEL_POLLING,
     }
     rows = await db.query(_CHANNELS, parameters, max_rows=2 * BOOTS_MAX)
     return [
@@ -214,7 +220,8 @@ async def channels(db: Database, now_ms: int) -> list[Channel]:
 
 
 def _report(told: Sequence[Any]) -> Report:
-    at_ns, span_id, state, polls, failures, consecutive, age, violation, hold, rate, status, content_type, error = told
+    at_ns, span_id, state, polls, failures, consecutive, age, violation, *more = told
+    hold, rate, status, content_type, error, unanswered, is_polling = more
     return Report(
         at_ns=int(at_ns),
         state=str(state),
@@ -229,6 +236,8 @@ def _report(told: Sequence[Any]) -> Report:
         content_type=str(content_type),
         span_id=str(span_id),
         error_type=str(error),
+        unanswered_seconds=unanswered,
+        is_polling=is_polling,
     )
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from sdk_exporter import events
 from sdk_exporter.contract import CHANNEL_REPORT_SECONDS, ChannelState, ChannelViolation, Key
 from sdk_exporter.guard import never_raise
+from sdk_exporter.spool import Page
 
 SPIN_POLLS: Final = 40
 SPIN_SECONDS: Final = 2.0
@@ -27,6 +28,12 @@ DEAD_POLLS: Final = 3
 """Without a valid answer for so long, over so many polls, a channel is dead; told when it comes to that."""
 VALID_POLLS: Final = 2
 """So many valid answers in a row end it."""
+HOLDS_WITHOUT_ANSWER: Final = 3
+"""An open poll counts as unanswered after 30 s and so many times the longest hold so far: the time of three polls."""
+LONGEST_POLL_SECONDS: Final = 90.0
+"""How long the worker SDK waits for an answer: what an open poll is given before any was ever answered."""
+MOVING_SECONDS: Final = 2.0
+"""A beat that is later than this says that process or loop did not move: then nobody could poll."""
 HOLDS_KEPT: Final = 512
 TOO_LARGE_TO_PARSE_BYTES: Final = 1 << 20
 """A stop answer above this is not looked into; a real one is a list of ids."""
@@ -63,7 +70,7 @@ class Channel:
         # Reentrant: nothing here runs in a signal handler, but `report` is called with it held.
         self._lock = threading.RLock()
         self._state: ChannelState | None = None
-        self._is_polled = False
+        self._is_polled = self._is_always_polled = self._is_open = False
         self._told: tuple[ChannelState, ChannelViolation | None, int] | None = None
         self._polls_without_valid = 0
         self._recovering = 0
@@ -72,6 +79,9 @@ class Channel:
         self._idle: deque[float] = deque(maxlen=SPIN_POLLS)
         self._violation: ChannelViolation | None = None
         self._consecutive_failures = 0
+        self._last_tick = self._free_since = self._since
+        self._longest_hold: float | None = None
+        self._unanswered_since: float | None = None
         self._newest: dict[str, Any] = {}
         """Attributes of the newest poll."""
         self._clear()
@@ -81,11 +91,20 @@ class Channel:
         self._holds: deque[float] = deque(maxlen=HOLDS_KEPT)
 
     @never_raise
-    def expected(self) -> None:
-        """From now on the SDK should poll: no poll at all is news as well."""
+    def expected(self, *, always: bool = False) -> None:
+        """From now on the SDK should poll: no poll at all is news as well.
+
+        `always`: as long as its loop runs, busy or not, so that no poll at all is a failure.
+        """
         with self._lock:
-            self._is_polled = True
-            self._since = self._last_report = self._last_ok = self._clock()
+            self._is_polled, self._is_always_polled = True, always
+            self._since = self._last_report = self._last_ok = self._free_since = self._clock()
+
+    @never_raise
+    def begins(self) -> None:
+        """A poll is on its way; `answered` or `failed` ends it."""
+        with self._lock:
+            self._is_open, self._free_since = True, self._clock()
 
     @never_raise
     def disabled(self) -> None:
@@ -118,9 +137,11 @@ class Channel:
 
     def _count(self, poll: Poll, *, is_valid: bool, is_idle: bool) -> None:
         now = self._clock()
+        self._is_open, self._free_since, self._unanswered_since = False, now, None
         self._polls += 1
         self._holds.append(poll.seconds())
         if is_valid:
+            self._longest_hold = max(self._longest_hold or 0.0, poll.seconds())
             self._recovering = VALID_POLLS - 1 if self._is_dead(now) else max(0, self._recovering - 1)
             self._polls_without_valid, self._last_ok = 0, now
         else:
@@ -152,7 +173,22 @@ class Channel:
     def tick(self) -> None:
         """The beat thread's look: reports go on when the loop is blocked or a poll hangs."""
         with self._lock:
+            if self._is_always_polled:
+                self._look_for_answers(self._clock())
             self._report_if_due()
+
+    def _look_for_answers(self, now: float) -> None:
+        """Whether an answer is overdue. A process that was paused, a loop that a handler blocks or that has ended, owes
+        none."""
+        if now - self._last_tick > MOVING_SECONDS or _loop_age() > MOVING_SECONDS:
+            self._free_since = now
+        self._last_tick = now
+        hold = LONGEST_POLL_SECONDS if self._longest_hold is None else self._longest_hold
+        patience = max(DEAD_SECONDS, HOLDS_WITHOUT_ANSWER * hold) if self._is_open else DEAD_SECONDS
+        if self._unanswered_since is None and now - self._free_since >= patience:
+            self._unanswered_since = self._free_since
+            self._state, self._violation, self._newest = ChannelState.FAILING, None, {}
+            self._polls_without_valid = max(self._polls_without_valid, DEAD_POLLS)
 
     def _report_if_due(self) -> None:
         if self._state is None and not self._is_polled:
@@ -180,6 +216,9 @@ class Channel:
             Key.CHANNEL_RATE_PER_SECOND: self._polls / window,
             **self._newest,
         }
+        if self._unanswered_since is not None:
+            attributes[Key.CHANNEL_UNANSWERED_SECONDS] = now - self._unanswered_since
+            attributes[Key.CHANNEL_POLLING] = self._is_open
         if self._violation is not None:
             attributes[Key.CHANNEL_VIOLATION] = self._violation.value
         if self._holds:
@@ -187,6 +226,14 @@ class Channel:
         events.point(self._span_name, attributes)
         self._told, self._last_report, self._since = self._condition(now), now, now
         self._clear()
+
+
+def _loop_age() -> float:
+    """Seconds since the event loop beat last; without end where none runs, 0 where that cannot be told."""
+    if events.page is None:
+        return 0.0
+    beat_ns = events.page.get(Page.LOOP_BEAT)
+    return time.monotonic() - beat_ns / 1e9 if beat_ns else float("inf")
 
 
 def _told_of(poll: Poll) -> dict[str, Any]:

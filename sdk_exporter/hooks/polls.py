@@ -33,7 +33,7 @@ def begin(*, has_stop_channel: bool) -> None:
     """The SDK's loop starts, and with it both polls; a worker without a stop channel has none for its whole life."""
     job_take.expected()
     if has_stop_channel:
-        stop_channel.expected()
+        stop_channel.expected(always=True)
     else:
         stop_channel.disabled()
 
@@ -117,6 +117,7 @@ def _claimed(job_id: Any, poll: Poll, batch_size: int, lost: str | None, kind: s
 async def around_get_stops(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
     """rp_scale.get_stop_signals, the global: JobScaler compares its copy with it, so both must be the same object."""
     poll = Poll()
+    stop_channel.begins()
     token = http.poll.set(poll)
     try:
         ids = await wrapped(*args, **kwargs)

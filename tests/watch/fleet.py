@@ -80,6 +80,8 @@ class Worker:
             "status": Key.HTTP_STATUS,
             "content_type": Key.HTTP_CONTENT_TYPE,
             "error": Key.ERROR_TYPE,
+            "unanswered": Key.CHANNEL_UNANSWERED_SECONDS,
+            "polling": Key.CHANNEL_POLLING,
         }
         if "content_type" in told:
             told["content_type"] = [told["content_type"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from collector.watch.channels import health
@@ -47,10 +48,14 @@ def test_no_reports_and_unknown_words_are_no_death() -> None:
     assert health([report(0, "melted")], 900 * SECOND).state == "ok"
 
 
-def test_a_poll_that_is_held_long_is_no_silence() -> None:
-    told = [report(0, "ok", polls=1, hold_seconds=90.0), report(60, "ok", polls=0, last_ok_age_seconds=60.0)]
-    assert health(told, 80 * SECOND).state == "ok"
-    assert health(told, 200 * SECOND).state == "dead"
+def test_only_the_worker_can_say_that_nobody_polls() -> None:
+    old_answer = report(60, "ok", polls=0, last_ok_age_seconds=60.0)
+    assert health([old_answer], 900 * SECOND).state == "ok"
+    told = report(60, "failing", polls=0, unanswered_seconds=30.0, is_polling=False)
+    found = health([old_answer, told], 61 * SECOND)
+    assert (found.state, found.why, found.since_ns) == ("dead", "no polls at all", 30 * SECOND)
+    assert health([replace(told, is_polling=True)], 61 * SECOND).why == "polls without an answer"
+    assert health([told, report(70, "ok", polls=1), report(71, "ok", polls=1, failures=0)], 72 * SECOND).state == "ok"
 
 
 def test_what_the_newest_answer_was_is_said() -> None:

@@ -123,8 +123,8 @@ async def test_a_worker_that_beats_and_polls_no_more_is_found(fleet: Fleet) -> N
     (worker,) = fleet.add(1)
     await fleet.calm()
     await fleet.tell(worker.channel(fleet.now, "ok", polls=6, age=1.0, hold=10.0))
-    await fleet.live(60)
-    await fleet.tell(worker.channel(fleet.now, "ok", polls=0, age=61.0))
+    await fleet.live(30)
+    await fleet.tell(worker.channel(fleet.now, "failing", polls=0, age=31.0, unanswered=30.0, polling=False))
     await fleet.look()
     assert "no polls at all" in (await fleet.the("stop_channel_dead")).sentence
 
