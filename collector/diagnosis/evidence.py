@@ -57,6 +57,11 @@ class BootEvidence:
         chosen = failed or list(self.prestarts)
         return chosen[-1] if chosen else None
 
+    def stall(self, since_ns: int) -> Record | None:
+        """The newest heartbeat since then that told what a worker at a standstill had printed; None where none did."""
+        told = [beat for beat in self.heartbeats if beat.last_ns >= since_ns and beat.tail is not None]
+        return told[-1] if told else None
+
     def hook_of_failure(self) -> Record | None:
         """The hook that failed, or that was running when the phase ended; None where none is known."""
         failed = [hook for hook in self.hooks if hook.failed]

@@ -24,7 +24,7 @@ from collector.diagnosis.answer import (
 )
 from collector.diagnosis.causes import find_cause
 from collector.diagnosis.clues import Cause, CluePhase, Clues, ExceptionClue
-from collector.diagnosis.evidence import AttemptEvidence, Evidence, accepted
+from collector.diagnosis.evidence import AttemptEvidence, BootEvidence, Evidence, accepted
 from collector.diagnosis.lifecycle_words import (
     between,
     duration,
@@ -49,6 +49,8 @@ SILENCE_FINAL_SECONDS: Final = 900.0
 
 HANDLER_LOGS: Final = Missing("the handler's own output", "STALLSCOPE_HANDLER_LOGS=on")
 LOG_CAPTURE: Final = Missing("the worker's own output", "STALLSCOPE_LOG_CAPTURE=auto")
+STALL_LINES: Final = 20
+"""A cause is read from the last lines before a standstill: an error far above them was survived."""
 LAUNCHER: Final = Missing(
     "how the process ended (exit code, signal, memory), and its last output",
     "python -m sdk_exporter -- python handler.py",
@@ -233,6 +235,32 @@ def read(
     if cause.code in tells_nothing and fallback:
         cause = fallback
     return Reading(cause, with_tail or (present[0] if present else None), tail, exception)
+
+
+def read_stall(boot: BootEvidence, since_ns: int, phase: CluePhase) -> tuple[Reading, tuple[EvidenceItem, ...]]:
+    """What a worker that stands still had printed, and its last line where no cause is read from it: the only clue."""
+    beat = boot.stall(since_ns)
+    if beat is None:
+        return NOT_READ, ()
+    reading = read(beat, phase=phase)
+    lines = reading.tail.text.count("\n") if reading.tail else 0
+    near = reading.cause.line_number is not None and reading.cause.line_number > lines - STALL_LINES
+    if reading.known and near and reading.cause.confidence in ("certain", "likely"):
+        return reading, ()
+    return last_line(reading)
+
+
+def last_line(reading: Reading) -> tuple[Reading, tuple[EvidenceItem, ...]]:
+    """The reading without a cause, and what was written last."""
+    none = replace(NOT_READ.cause, explanation="the last lines written name none")
+    cause = replace(reading.cause, missing=()) if reading.cause.code == "unknown" else none
+    without = Reading(cause, reading.record, reading.tail)
+    lines = reading.tail.text.splitlines() if reading.tail else []
+    number = max((place for place, line in enumerate(lines, 1) if line.strip()), default=0)
+    if not number or reading.record is None:
+        return without, ()
+    record = reading.record
+    return without, (EvidenceItem("worker", "log_line", lines[number - 1], record.last, record.span_id, number),)
 
 
 def given(code: str, *, fault: Fault | None = None, retry: Retry | None = None) -> Cause:

@@ -25,6 +25,7 @@ from collector.diagnosis.lifecycle_case import (
     event,
     given,
     read,
+    read_stall,
     ruling,
     why_in_brackets,
 )
@@ -425,11 +426,15 @@ def worker_hung(case: Case) -> Ruling | None:
     else:
         return None
     stands = "stands still" if confidence == "likely" else "possibly stands still"
-    sentence = f"This request makes no progress: {case.worker} is alive but {stands}; {what} for {duration(age)}."
-    items = (event(beat, f"heartbeat: {what} for {duration(age)}"), *claim_item(case))
+    reading, last = read_stall(case.attempt.worker, case.attempt.start_ns, "handler" if run else "prestart")
+    sentence = (
+        f"This request makes no progress: {case.worker} is alive but {stands}; {what} for"
+        f" {duration(age)}{why_in_brackets(reading)}."
+    )
+    items = (*last, event(beat, f"heartbeat: {what} for {duration(age)}"), *claim_item(case))
     how = Missing("the call that does not return", "py-spy dump --pid <pid>")
     return ruling(
-        "worker_hung", sentence, NOT_READ, items, state="stalled", final=False, confidence=confidence, inferred=True,
+        "worker_hung", sentence, reading, items, state="stalled", final=False, confidence=confidence, inferred=True,
         missing=(how,),
     )  # fmt: skip
 
@@ -452,9 +457,10 @@ def cold_start_slow(case: Case) -> Ruling | None:
         f"This request waits for the start of {case.worker}: {subject} has been running for"
         f" {duration(case.since(phase.start))}, and no end of it was told{_bound_words(phase)}."
     )
-    items = (event(phase, "the prestart phase began", at=phase.start), *claim_item(case))
+    reading, last = read_stall(case.attempt.worker, phase.start_ns, "prestart")
+    items = (*last, event(phase, "the prestart phase began", at=phase.start), *claim_item(case))
     return ruling(
-        "cold_start_slow", sentence, NOT_READ, items, state="stalled", final=False, confidence="likely", inferred=True,
+        "cold_start_slow", sentence, reading, items, state="stalled", final=False, confidence="likely", inferred=True,
         missing=(Missing("a bound of the prestart phase", "sdk_exporter.prestart(timeout=600)"),)
         if has_no_bound(phase) else (),
     )  # fmt: skip

@@ -26,8 +26,11 @@ from collector.diagnosis.lifecycle_case import (
     ending_of,
     event,
     given,
+    last_line,
     read,
+    read_stall,
     ruling,
+    why_in_brackets,
 )
 from collector.diagnosis.lifecycle_start import failed_check, failed_start, fitness_ruling, start_ruling
 from collector.diagnosis.lifecycle_words import between, clock, duration, name
@@ -222,8 +225,9 @@ def _boot_crashed(case: Waiting, boot: BootEvidence, count: int) -> Ruling:
 
 def _hung_and_ended(case: Waiting, boot: BootEvidence) -> Ruling:
     reading = read(boot.boot, phase="boot", death=boot.death)
+    last: tuple[EvidenceItem, ...] = ()
     if not reading.known or reading.cause.line is None:
-        reading = Reading(NOT_READ.cause, reading.record, reading.tail)
+        reading, last = last_line(reading)
     start = boot.boot
     ran = f" for {duration(between(start.start, boot.death.last))}" if start and boot.death else ""
     worker = f"worker {name(boot.worker_id)}" if boot.worker_id else "the worker"
@@ -233,19 +237,9 @@ def _hung_and_ended(case: Waiting, boot: BootEvidence) -> Ruling:
     )
     items = (*((death_item(boot.death),) if boot.death else ()), absence("the worker never called start()"))
     return ruling(
-        "boot_hung", sentence, reading, (*_last_line(reading), *items, *case.sent()), state="stalled",
+        "boot_hung", sentence, reading, (*last, *items, *case.sent()), state="stalled",
         final=case.seconds >= SILENCE_FINAL_SECONDS, confidence="likely", inferred=True,
     )  # fmt: skip
-
-
-def _last_line(reading: Reading) -> tuple[EvidenceItem, ...]:
-    """What the worker wrote last: the only clue of a hang."""
-    if reading.tail is None or not reading.tail.text.strip() or reading.record is None:
-        return ()
-    lines = reading.tail.text.splitlines()
-    number = max(i for i, line in enumerate(lines, 1) if line.strip())
-    record = reading.record
-    return (EvidenceItem("worker", "log_line", lines[number - 1], record.last, record.span_id, number),)
 
 
 def boot_hung(case: Waiting) -> Ruling | None:
@@ -259,13 +253,15 @@ def boot_hung(case: Waiting) -> Ruling | None:
     confidence: Confidence = "likely" if seconds >= BOOT_HUNG_SECONDS else "possible"
     worker = f"worker {name(slow[-1].worker_id)}" if slow[-1].worker_id else "the worker"
     hangs = "hangs" if confidence == "likely" else "possibly hangs"
+    reading, last = read_stall(slow[-1], start.start_ns, "boot")
     sentence = (
-        f"This request waits because {worker} {hangs} in its start: {duration(seconds)} so far without asking for work."
+        f"This request waits because {worker} {hangs} in its start: {duration(seconds)} so far without asking for"
+        f" work{why_in_brackets(reading)}."
     )
     items = (event(start, "the worker began to start", at=start.start), absence("no end of the start was told"))
     return ruling(
-        "boot_hung", sentence, NOT_READ, (*items, *case.sent()), state="stalled", final=False, confidence=confidence,
-        inferred=True,
+        "boot_hung", sentence, reading, (*last, *items, *case.sent()), state="stalled", final=False,
+        confidence=confidence, inferred=True,
     )  # fmt: skip
 
 

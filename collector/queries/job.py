@@ -22,7 +22,8 @@ WORKER_SPANS_MAX: Final = 500
 REPORTS_MAX: Final = 1_000
 """Heartbeats and channel reports of one boot within the life of the request, and the newest (four hours of them)."""
 NEWEST_REPORTS: Final = 10
-"""Reports of each kind and boot that are read however late they are: is the worker still there?"""
+"""Reports of each kind and boot that are read however late they are: is the worker still there? As many of those that
+carry a log tail: a worker that stands still tells its output once, and goes on with heartbeats without it."""
 ENDPOINT_SPANS_MAX: Final = 300
 PLATFORM_SPANS_MAX: Final = 200
 BYTES_MAX: Final = 32 << 20
@@ -49,6 +50,7 @@ _TOLD_FIRST: Final = [
 _OPEN_ENDED: Final = (SpanName.CALLER_REQUEST + STARTED_SUFFIX, SpanName.CALLER_POLL)
 """Records of a request that may be waiting still."""
 _REPORTS: Final = (SpanName.HEARTBEAT, SpanName.STOP_CHANNEL, SpanName.JOB_TAKE)
+_TELLS_TAIL: Final = f"position(attributes, '\"{Key.LOG_TAIL}\":') > 0"
 _PLATFORM: Final = (SpanName.PLATFORM_WORKER, SpanName.PLATFORM_LOG)
 
 
@@ -76,7 +78,7 @@ class _Part:
     cut: frozenset[Any] = frozenset()
 
 
-def _bounded_text(rows: str, by: str, order: str) -> str:
+def bounded_text(rows: str, by: str, order: str) -> str:
     """A question around `rows`: of each `by`, in `order`, no more than {most} rows and {bytes} bytes, and their number.
 
     The first row always comes, so that what is there is never taken for absent.
@@ -95,7 +97,7 @@ WHERE place = 1 OR (bytes <= {{bytes:UInt64}} AND place <= {{most:UInt32}})
 """  # noqa: S608  what is put in are texts of this module
 
 
-_OWN = _bounded_text(
+_OWN = bounded_text(
     f"""
     SELECT {SPAN_COLUMNS}, has({{first:Array(String)}}, name) AS told_first,
            name = '{SpanName.LOG_RECORD}' AND status != 'error' AS mere_log
@@ -108,7 +110,7 @@ _OWN = _bounded_text(
     "told_first DESC, mere_log, start_ns, span_id",
 )
 
-_OF_BOOTS = _bounded_text(
+_OF_BOOTS = bounded_text(
     f"""
     SELECT {SPAN_COLUMNS}
     FROM spans
@@ -122,12 +124,13 @@ _OF_BOOTS = _bounded_text(
     "start_ns, span_id",
 )
 
-_REPORTS_OF_BOOTS = _bounded_text(
+_REPORTS_OF_BOOTS = bounded_text(
     f"""
     SELECT *
     FROM (
         SELECT *, end_ns >= {{from_ns:Int64}} AND start_ns <= {{to_ns:Int64}} AS within,
-               row_number() OVER (PARTITION BY worker_id, boot_id, name ORDER BY end_ns DESC, span_id) AS newest
+               row_number() OVER (PARTITION BY worker_id, boot_id, name, {_TELLS_TAIL}
+                                  ORDER BY end_ns DESC, span_id) AS newest
         FROM (
             SELECT {SPAN_COLUMNS}
             FROM spans
@@ -144,7 +147,7 @@ _REPORTS_OF_BOOTS = _bounded_text(
     "newest <= {newest:UInt32} DESC, start_ns DESC, span_id",
 )
 
-_OF_ENDPOINTS = _bounded_text(
+_OF_ENDPOINTS = bounded_text(
     f"""
     SELECT {SPAN_COLUMNS}
     FROM spans
@@ -158,7 +161,7 @@ _OF_ENDPOINTS = _bounded_text(
     "start_ns DESC, span_id",
 )
 
-_OF_PLATFORM = _bounded_text(
+_OF_PLATFORM = bounded_text(
     f"""
     SELECT {SPAN_COLUMNS}
     FROM spans
@@ -343,11 +346,12 @@ def _within(span: SpanRow, from_ns: int, to_ns: int) -> bool:
 def _told_around(own: Sequence[SpanRow], reports: Sequence[SpanRow]) -> list[SpanRow]:
     """Of one boot's reports those around the request, and the newest of each kind."""
     from_ns, to_ns = _interval(own)
-    newest: dict[str, int] = {}
+    newest: dict[tuple[str, bool], int] = {}
     kept = []
     for span in sorted(reports, key=lambda span: (-span.end_ns, span.span_id)):
-        newest[span.name] = newest.get(span.name, 0) + 1
-        if newest[span.name] <= NEWEST_REPORTS or _within(span, from_ns, to_ns):
+        kind = (span.name, Key.LOG_TAIL in span.attributes)
+        newest[kind] = newest.get(kind, 0) + 1
+        if newest[kind] <= NEWEST_REPORTS or _within(span, from_ns, to_ns):
             kept.append(span)
     return kept
 

@@ -15,7 +15,7 @@ from collector.clickhouse import Database
 from collector.queries import job as question
 from collector.queries.job import JobSpans, spans_of_job, spans_of_jobs
 from collector.rows import SpanRow
-from sdk_exporter.contract import SpanName
+from sdk_exporter.contract import Key, SpanName
 
 HOSTILE = "a/b%2F\\'\"`;--<script>alert(1)</script>\n\t{job_id:String}€\U0001f525"
 
@@ -139,3 +139,18 @@ async def test_many_are_asked_at_once_and_each_gets_what_it_would_get_alone(
     assert await spans_of_jobs(db, "default", names) == alone
     assert [len(alone[name].spans) for name in names] == [31, 25, 11, 2, 0]
     assert not any(found.cut for found in alone.values())
+
+
+async def test_a_heartbeat_that_told_the_output_of_a_standstill_is_read_however_long_ago(
+    db: Database, clock: Clock
+) -> None:
+    """It is told once; hundreds of heartbeats without it follow."""
+    worker = Teller(clock.now)
+    own = [worker.claimed("j"), worker.run_started("j")]
+    told = worker.span(SpanName.HEARTBEAT, 400, attributes={Key.LOG_TAIL: "waiting for the lock"})
+    beats = [worker.heartbeat(at * 15.0) for at in range(9, 300)]
+    await store(db, [*own, told, *beats])
+
+    for found in (await spans_of_job(db, "default", "j"), (await spans_of_jobs(db, "default", ["j", "k"]))["j"]):
+        assert told in found.spans
+        assert len(found.spans) == 3 + question.NEWEST_REPORTS

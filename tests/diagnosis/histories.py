@@ -176,10 +176,22 @@ def shutdown(start: float, end: float | None = None, *, signal: str = "SIGTERM",
     return worker_span(SpanName.SHUTDOWN, start, end, attributes=told, **more)
 
 
-def heartbeat(seconds: float, **ages: float) -> SpanRow:
-    """`worker.heartbeat`; `ages` are process, loop, progress."""
-    told = {f"stallscope.heartbeat.{key}": value for key, value in ages.items()}
-    return worker_span(SpanName.HEARTBEAT, seconds, attributes=told)
+def heartbeat(
+    seconds: float,
+    *,
+    tail: str | None = None,
+    withheld: int | None = None,
+    worker: str = WORKER,
+    boot: str = BOOT,
+    **ages: float,
+) -> SpanRow:
+    """`worker.heartbeat`; `ages` are process, loop, progress. `tail`: what a worker at a standstill had printed."""
+    told: dict[str, Any] = {f"stallscope.heartbeat.{key}": value for key, value in ages.items()}
+    if tail is not None:
+        told |= {Key.LOG_TAIL: tail, Key.LOG_SCOPE: "worker"}
+    if withheld is not None:
+        told[Key.LOG_BYTES_WITHHELD] = withheld
+    return worker_span(SpanName.HEARTBEAT, seconds, attributes=told, worker=worker, boot=boot)
 
 
 def request(start: float, end: float | None = None, status: str = "IN_QUEUE", **more: Any) -> SpanRow:

@@ -32,6 +32,9 @@ IMPORT_TAIL = (
     '  File "/app/handler.py", line 3, in <module>\n    import flash_attn\n'
     "ModuleNotFoundError: No module named 'flash_attn'\n"
 )
+SIDECAR_LINE = (
+    "ConnectionRefusedError: [Errno 111] Connection refused: cannot reach the server at http://127.0.0.1:8188"
+)
 BATCH_TAIL = (
     'Traceback (most recent call last):\n  File "/app/scale.py", line 90, in take\n    job["id"]\nKeyError: \'id\'\n'
 )
@@ -196,6 +199,16 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
     "module-level hang, still there": (
         ("boot_hung", "unknown", "stalled", False),
         h.evidence(h.request(-1), h.boot(0, **OTHER), now=130),
+    ),
+    "module-level hang, its output told by a heartbeat": (
+        ("boot_hung", "unknown", "stalled", False),
+        h.evidence(
+            h.request(-1),
+            h.boot(0, **OTHER),
+            h.heartbeat(60, tail="importing\ncompiling kernels\n\n", **OTHER),
+            h.heartbeat(120, process=0.1, **OTHER),
+            now=130,
+        ),
     ),
     "handler raised": (
         ("handler_failed", "handler_exception", "failed", True),
@@ -455,6 +468,39 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
     "alive, and no thread moves": (
         ("worker_hung", "unknown", "stalled", False),
         h.evidence(h.claim(0), h.run(0.1), h.heartbeat(195, process=190.0, loop=190.0, progress=194.0), now=200),
+    ),
+    "alive, no thread moves, and the last output tells why": (
+        ("worker_hung", "sidecar_unreachable", "stalled", False),
+        h.evidence(
+            h.claim(0),
+            h.run(0.1),
+            h.heartbeat(60, process=50.0, tail=f"serving\n{SIDECAR_LINE}\n"),
+            h.heartbeat(195, process=190.0),
+            now=200,
+        ),
+    ),
+    "alive, no thread moves, and an error was survived long before": (
+        ("worker_hung", "unknown", "stalled", False),
+        h.evidence(
+            h.claim(0),
+            h.run(0.1),
+            h.heartbeat(195, process=190.0, tail=f"{h.OOM_LINE}\n" + "step done\n" * 30 + "all ranks wait\n"),
+            now=200,
+        ),
+    ),
+    "alive, no thread moves, and the output is withheld": (
+        ("worker_hung", "unknown", "stalled", False),
+        h.evidence(h.claim(0), h.run(0.1), h.heartbeat(195, process=190.0, withheld=77), now=200),
+    ),
+    "waiting for prestart for 6 minutes, its output told by a heartbeat": (
+        ("cold_start_slow", "unknown", "stalled", False),
+        h.evidence(
+            h.claim(0),
+            h.prestart(-1, attributes=LOAD),
+            h.heartbeat(100, process=0.1, tail="Loading checkpoint shards:  40%\n"),
+            h.heartbeat(358, process=0.1),
+            now=360,
+        ),
     ),
     "a sync handler that computes for two minutes is no hang": (
         ("running", "no_failure", "running", False),
