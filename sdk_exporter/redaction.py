@@ -13,6 +13,7 @@ The rule that keeps a cut secret from leaking: redact first, cut afterwards (`bo
 from __future__ import annotations
 
 import bisect
+import functools
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -234,6 +235,11 @@ def _looks_random(value: str) -> bool:
     )
 
 
+def _is_mixed(value: str) -> bool:
+    """A capital, a small letter and a digit: no word of a sentence."""
+    return bool(re.search("[A-Z]", value) and re.search("[a-z]", value) and re.search("[0-9]", value))
+
+
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*(?:\.[A-Za-z_][A-Za-z_0-9]*)*(?:[\[(].*)?\Z")
 _CALL_OR_NAME: Final = re.compile(r"[a-z_]+(?:[.(\[].*)?\Z")
 
@@ -248,7 +254,8 @@ _PLACEHOLDER: Final = re.compile(
 # ------------------------------------------------------------------------------------------------- key=value pairs
 
 _KEYWORD: Final = re.compile(
-    r"(?=[tspackdj_?&-])(?:token|secret|passw|passphrase|pwd|api[_-]?key|apikey|access[_-]?key|private[_-]?key"
+    r"(?=[tspackdjr_?&-])(?:token|secret|passw|passphrase|\bpass=|requirepass|pwd|api[_ -]?key|apikey|access[_-]?key"
+    r"|private[_-]?key"
     r"|account[_-]?key|auth[_-]?key|[_-]key(?![a-z])|accesskey|subscription-key|key-data|credential|authorization"
     r"|auth\b|cookie|sessionid|phpsessid|jwt|signature|\bsig=|[?&](?:key|auth|code)=|\bpat\b|\bkey=)"
 )
@@ -261,6 +268,8 @@ _SEPARATOR: Final = re.compile(
     r"[ \t]{0,32})(?P<quote>(?:b?\\{0,7}[\"'`“]|&quot;|&#39;)?)",
     re.M,
 )
+_WRAPPER: Final = re.compile(r"(?:SecretStr|SecretBytes|Secret|str|bytes)\((?P<quote>b?[\"'])")
+"""What a value may be wrapped in where an object is printed."""
 _BARE_VALUE: Final = re.compile(r"[^\s\"'`,;|&<>\\\]})\x00│“”]{1,4096}")
 _SCHEME: Final = re.compile(r"(?i)(?:bearer|basic|token|apikey|api-token|api-key|negotiate|digest)(?:[ +]|%20)+")
 _DIGEST_PART: Final = re.compile(r'(?:response|nonce|cnonce)="([^"\n]{6,})"')
@@ -280,10 +289,23 @@ _HARMLESS_NAME: Final = re.compile(
 )
 """Names that hold a keyword and no secret: a 40-hex value is a commit after `revision=`."""
 _STRONG_NAME: Final = re.compile(
-    r"(?i)passw|passphrase|pwd|secret|api[_-]?key|apikey|access[_-]?key|private[_-]?key|account[_-]?key|auth[_-]?key"
-    r"|accesskey|subscription-key|key-data|[a-z0-9_-]token\Z|^token\Z|_key\Z|jwt|authorization|cred|\A_auth\Z|cookie"
+    r"(?i)passw|passphrase|requirepass|\Apass\Z|pwd|secret|api[_ -]?key|apikey|access[_-]?key|private[_-]?key"
+    r"|account[_-]?key|auth[_-]?key|accesskey|subscription-key|key-data|[a-z0-9_-]token\Z|^token\Z|_key\Z|jwt|authorization|cred|\A_auth\Z|cookie"
     r"|sessionid|phpsessid|signature\Z|\bsig\Z|^pat\Z"
 )
+
+
+@functools.lru_cache(1024)
+def _is_harmless(name: str) -> bool:
+    """Remembered: a program has few names, and these two patterns are most of what a pair costs."""
+    return _HARMLESS_NAME.search(name) is not None
+
+
+@functools.lru_cache(1024)
+def _is_strong(name: str) -> bool:
+    return _STRONG_NAME.search(name) is not None
+
+
 _NAMED_SECRET: Final = re.compile(r"(?i)passw|passphrase|pwd|secret")
 _LETTERS: Final = re.compile(r"[A-Za-z]+\Z")
 _ASCII_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
@@ -299,9 +321,13 @@ class _Pairs:
     """One walk over the text's key=value pairs. Holds the end of the unquoted value scanned last: one scan then serves
     every keyword inside it, which keeps `sig=sig=sig=` linear."""
 
+    MOST_NESTED: Final = 16
+    """Keywords inside one unquoted value that are judged one by one. Nobody writes so many: the rest goes unjudged."""
+
     def __init__(self, text: str) -> None:
         self.text, self.lowered = text, _lower(text)
         self._bare_start = self._bare_end = -1
+        self._nested = 0
 
     def spans(self) -> Iterator[Span]:
         position = 0
@@ -313,17 +339,26 @@ class _Pairs:
     def _pair(self, keyword: re.Match[str], position: int) -> tuple[list[Span], int]:
         """Secrets of the pair whose key holds `keyword`, and where to go on."""
         text = self.text
+        if self._bare_start <= keyword.start() < self._bare_end:
+            self._nested += 1
+            if self._nested > self.MOST_NESTED:
+                return [(keyword.start(), self._bare_end)], self._bare_end
         before = _NAME_BEFORE.match(text[max(0, keyword.start() - 64) : keyword.start()][::-1])
-        after = _NAME_AFTER.match(text, keyword.end())
         lead = before.group()[::-1] if before else ""
-        name = (lead + keyword.group() + (after.group() if after else "")).strip("?&=.-: ")
-        name_end = keyword.end() - 1 if keyword.group().endswith("=") else (after.end() if after else keyword.end())
+        name_end = keyword.end()
+        if keyword.group().endswith("="):
+            name_end -= 1
+        elif after := _NAME_AFTER.match(text, name_end):
+            name_end = after.end()
+        name = (lead + text[keyword.start() : name_end]).strip("?&=.-: ")
         separator = _SEPARATOR.match(text, name_end)
         if not separator:
             return [], position
-        if _HARMLESS_NAME.search(name):
+        if _is_harmless(name):
             return [], max(position, name_end)
         start, sign, quote = separator.end(), separator["sign"], separator["quote"]
+        if not quote and (wrapper := _WRAPPER.match(text, start)):
+            start, quote = wrapper.end(), wrapper["quote"]
         end = self._quoted_end(start, quote) if quote else self._bare(start)
         scheme = _SCHEME.match(text, start, min(len(text), start + 40))
         if scheme and ("auth" in name.lower() or sign in ("=", ":", ",")):
@@ -337,7 +372,8 @@ class _Pairs:
             return [_shifted(m.span(1), start) for m in _COOKIE_PART.finditer(text[start:end])], end
         if not quote:
             end = start + len(text[start:end].rstrip(".:"))
-        if start < end and _is_secret(name, text[start:end], lead=lead, sign=sign, quoted=bool(quote)):
+        spaced = " " in separator.group()
+        if start < end and _is_secret(name, text[start:end], lead=lead, sign=sign, quoted=bool(quote), spaced=spaced):
             return [(start, end)], end
         return [], position
 
@@ -355,6 +391,7 @@ class _Pairs:
     def _bare(self, start: int) -> int:
         if not self._bare_start <= start < self._bare_end:
             match = _BARE_VALUE.match(self.text, start)
+            self._nested = 0
             self._bare_start, self._bare_end = start, (match.end() if match else start)
         return self._bare_end
 
@@ -363,19 +400,25 @@ class _Pairs:
         return end if end >= 0 else len(self.text)
 
 
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text))
+
+
 def _shifted(span: Span, by: int) -> Span:
     return span[0] + by, span[1] + by
 
 
-def _is_secret(name: str, value: str, *, lead: str, sign: str, quoted: bool) -> bool:
+def _is_secret(name: str, value: str, *, lead: str, sign: str, quoted: bool, spaced: bool) -> bool:
     """Whether the value under this key is a secret: by the key's name, the kind of separator and the value's looks."""
     if not value or _PLACEHOLDER.match(value[:256]) or value.startswith("-----BEGIN"):
         return False
     value = value[:256]
     low = name.lower()
-    strong = bool(_STRONG_NAME.search(name))
+    if _letters(low) == _letters(value.lower()):
+        return False  # `cookie = "cookie"`, `SD_JWT_MISSING = "SdJwtMissing"`: a name of itself
+    strong = _is_strong(name)
     tight = not (sign.strip() == "" or sign in (",", ">", "│"))
-    password = "passw" in low
+    password = "passw" in low or "passphrase" in low or low in ("pass", "requirepass")
     if _looks_random(value):
         return strong or tight
     if not strong or len(value) < 6:
@@ -385,8 +428,6 @@ def _is_secret(name: str, value: str, *, lead: str, sign: str, quoted: bool) -> 
     if quoted and tight:
         if not _NAMED_SECRET.search(name) and _LETTERS.match(value):
             return False  # `"output_token": "NextToken"`: a word under a key that is no password
-        if low == value.lower():
-            return False  # `cookie = "cookie"`: a name of itself
         plain = low != "token" and not (identifier and ("_" in value or "." in value)) and " " not in value.strip()
         return plain or (password and "***" not in value and has_digit)
     if tight:
@@ -395,9 +436,9 @@ def _is_secret(name: str, value: str, *, lead: str, sign: str, quoted: bool) -> 
         path_or_code = call or _CALL_OR_NAME.match(value) or value.startswith(("/", "os.", "self."))
         if named_for_it and not path_or_code:
             return True
-        if name.isupper() and sign == "=" and len(value) >= 8 and not value.startswith(("/", "<", "[")):
+        if name.isupper() and sign == "=" and not spaced and len(value) >= 8 and not value.startswith(("/", "<", "[")):
             return True
-        return password and sign == "=" and has_digit
+        return password and sign == "=" and has_digit and not call
     if sign == ">":
         return password and has_digit
     return len(value) >= 8 and (password or "--" in lead) and has_digit
@@ -408,7 +449,7 @@ def _is_secret(name: str, value: str, *, lead: str, sign: str, quoted: bool) -> 
 _URL_USER: Final = re.compile(r"://([^\s:/@\"'\[<]{0,128}):([^\s@\"'<>]{1,512})@(?=[\w\[.-])")
 _URL_BARE: Final = re.compile(r"://([^\s:/@\"'<]{20,400})@(?=[\w.-])")
 _MASKED: Final = re.compile(r"[*x]+\Z|\$|<|\[REDACTED")
-_BEARER: Final = re.compile(r"(?i)\b(?:bearer|basic)(?:[ +]|%20)+([A-Za-z0-9._~+/=%-]{12,4096})")
+_BEARER: Final = re.compile(r"(?i)\b(?:bearer|basic)(?:[ +]|%20)+(?![a-z_]{2,30}=[^=\s])([A-Za-z0-9._~+/=%-]{12,4096})")
 
 _SHELL_RULES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
     ("curl", re.compile(r"(?:-u|--user)[ =]?[\"']?([^\s:\"'$<]{0,80}):([^\s\"']{4,256})")),
@@ -444,7 +485,7 @@ def _structure_spans(text: str, lowered: str) -> Iterator[Span]:
                 if not _STANDS_FOR_IT.match(match[last]):
                     yield match.span(last)
     if " is " in lowered or " is: " in lowered:
-        yield from (m.span(1) for m in _PROSE.finditer(text) if _looks_random(m[1]))
+        yield from (m.span(1) for m in _PROSE.finditer(text) if _looks_random(m[1]) or _is_mixed(m[1]))
 
 
 _PEM_BEGIN: Final = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -592,6 +633,35 @@ def redact(text: str, *, truncated: bool = False, open_end: bool = False) -> str
         position = end
     out.append(text[position:])
     return "".join(out)
+
+
+_EMAIL_HOST: Final = re.compile(
+    # The last part decides: `har-validator@5.1.5`, `a @ self.weight` and `getty@tty1.service` are no addresses.
+    r"@((?:[A-Za-z0-9-]{1,63}\.){1,8}(?:(?!py|js|ts|so|sh)[a-z]{2}|com|org|net|edu|gov|mil|int|info|biz|name|app|dev|cloud"
+    r"|tech|online|site|xyz|email|club|store|studio|agency|company|health|systems|example|test))(?![\w-]|\.\w|:[\w~/])",
+    re.IGNORECASE,
+)
+_EMAIL_USER: Final = re.compile(r"[A-Za-z0-9._%+-]{1,64}")
+_MACHINE_USERS: Final = frozenset({"git", "root", "ubuntu", "ec2-user", "admin", "postgres", "hg", "svn"})
+"""Accounts on a host, which a reader needs to see: `git@github.com`, `root@node1.example.com`."""
+
+
+def mask_emails(text: str) -> str:
+    """`text` with every e-mail address replaced by `[REDACTED]`. User info of a URL and addresses of machine accounts
+    stay. In text that is redacted already: a password is gone by then."""
+    out: list[str] = []
+    position = 0
+    for host in _EMAIL_HOST.finditer(text) if "@" in text else ():
+        before = text[max(position, host.start() - 64) : host.start()]
+        user = _EMAIL_USER.match(before[::-1])
+        if user is None or user.group()[::-1].lower() in _MACHINE_USERS:
+            continue
+        start = host.start() - user.end()
+        if text[max(0, start - 3) : start].endswith(("//", ":")) and "://" in text[max(0, start - 130) : start]:
+            continue
+        out += [text[position:start], REDACTED]
+        position = host.end()
+    return "".join(out) + text[position:]
 
 
 def count(text: str) -> int:

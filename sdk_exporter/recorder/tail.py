@@ -57,11 +57,13 @@ class Cleaner:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._known = redaction.KnownValues(redaction.secret_values(dict(environ)))
+        self._mask_emails = environ.get("STALLSCOPE_MASK_EMAILS", "").strip().lower() not in ("off", "false", "0", "no")
 
     def text(self, text: str, *, truncated: bool = False, open_end: bool = False) -> str:
         """`text` without secrets; raises RedactionFailed."""
         try:
-            return self._known.redact(redaction.redact(text, truncated=truncated, open_end=open_end))
+            clean = self._known.redact(redaction.redact(text, truncated=truncated, open_end=open_end))
+            return redaction.mask_emails(clean) if self._mask_emails else clean
         except Exception as error:  # noqa: BLE001 - whatever it is, the answer is to send nothing
             # No cause and no text in it: a traceback of ours must not carry what was to be kept back.
             raise RedactionFailed(type(error).__name__) from None

@@ -356,6 +356,24 @@ def test_no_secret_is_on_the_wire(launch: Launch, sink: Sink) -> None:
         assert known.encode() not in body
 
 
+@pytest.mark.parametrize(("setting", "is_masked"), [("", True), ("off", False)])
+def test_e_mail_addresses_leave_only_where_that_is_wished(
+    launch: Launch, sink: Sink, setting: str, is_masked: bool
+) -> None:
+    code = """
+    say("user some.one@mail.example.org logged in")
+    boot_ends()
+    put("point", n="work", id="8" * 16, tr=TRACE, s="error", a={"by": "some.one@mail.example.org"},
+        x={"type": "E", "message": "no account for some.one@mail.example.org", "stacktrace": ""})
+    os._exit(3)
+    """
+    process = launch(code, env={"STALLSCOPE_MASK_EMAILS": setting})
+    process.communicate(timeout=SECONDS)
+    told = "".join(str(span.attributes) + str(span.events) for span in sink.spans)
+    assert ("some.one" in told) != is_masked
+    assert told.count("[REDACTED]" if is_masked else "some.one@") == 3
+
+
 def test_tail_is_the_end_of_much_output_within_its_bound(launch: Launch, sink: Sink) -> None:
     code = """
     boot_ends()
