@@ -33,6 +33,7 @@ bench: $(VENV)/.bench       ## what the exporter costs, side by side with others
 
 docs: $(VENV)/.test         ## write the pages that are made from code
 	$(BIN)/python -m collector.diagnosis.verdicts_page > docs/verdicts.md
+	$(BIN)/python helm/generate.py
 
 parts: $(VENV)/.test        ## the real ClickHouse server library and a browser; says what it could not have
 	sh tests/fetch_parts.sh
