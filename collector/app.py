@@ -6,9 +6,10 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
@@ -25,10 +26,11 @@ from . import migrate, otlp
 from .auth import KeyRing, Tokens
 from .clickhouse import Database
 from .errors import BadInput, NotFound, StallscopeError
+from .journal import Journal
 from .metrics import Metrics
 from .rates import Rates
 from .settings import Settings
-from .writer import SpanWriter
+from .writer import OnStored, SpanWriter
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +41,6 @@ RETRY_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 CANCEL_AGAIN_SECONDS: Final = 0.5
 
-OnStored = Callable[[str, Collection[str], Collection[tuple[str, str]]], None]
-"""Called after spans are stored with tenant, job ids and (worker id, boot id) pairs. Must return at once."""
 BackgroundTask = Callable[[Database, Settings], Awaitable[None]]
 """A loop that runs beside the server once the store is ready; started again when it fails."""
 
@@ -81,10 +81,10 @@ class Parts:
     key_ring: KeyRing
     metrics: Metrics
     writer: SpanWriter
+    journal: Journal | None
     in_flight: otlp.InFlight
     rates: Rates
     store: StoreState
-    on_stored: OnStored | None
     error_page: ErrorPage | None
 
     @property
@@ -108,16 +108,17 @@ def create_app(
     Raises SettingsError where a setting cannot be used.
     """
     db, metrics = Database(settings), Metrics()
+    journal = Journal(Path(settings.journal_dir), settings.journal_bytes, metrics) if settings.journal_dir else None
     parts = Parts(
         settings=settings,
         db=db,
         key_ring=KeyRing(settings, lambda result: metrics.token_changes.labels(result).inc()),
         metrics=metrics,
-        writer=SpanWriter(db, metrics),
+        writer=SpanWriter(db, metrics, backlog=journal, on_stored=on_stored),
+        journal=journal,
         in_flight=otlp.InFlight(settings.in_flight_bytes, metrics),
         rates=Rates(settings.ingest_rate, monotonic),
         store=StoreState(),
-        on_stored=on_stored,
         error_page=error_page,
     )
     app = FastAPI(
@@ -213,6 +214,9 @@ def _life(
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        if parts.journal is not None:
+            await parts.journal.open()
+            parts.writer.start()
         running = [asyncio.create_task(_reach_store(parts), name="reach-store")]
         running.append(asyncio.create_task(parts.key_ring.keep_reading(), name="read-tokens"))
         running += [asyncio.create_task(_keep_running(task, parts), name=task.__name__) for task in tasks]
@@ -224,6 +228,8 @@ def _life(
                 yield
         finally:
             await parts.writer.close()
+            if parts.journal is not None:
+                await parts.journal.release()
             await _end(running)
             await parts.db.close()
 

@@ -68,6 +68,7 @@ WAITING_MAY_HELP: Final = frozenset(
 # Each refused connection would log a line "Unexpected Http Driver Exception", and each bad cell a traceback. Both come
 # to the caller as an exception anyway.
 logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
+logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # the same, with the whole address
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,24 @@ class Database:
             )
 
         await self._run(self._writers, self._insert_seconds, store)
+
+    async def insert_message(self, table: str, data: bytes, schema: str, message: str, *, token: str) -> None:
+        """Store a serialized protobuf message, whose fields are the table's columns. `schema` is the text of a `.proto`
+        that has `message`. Otherwise as `insert`."""
+        settings = {
+            "max_execution_time": self._insert_seconds,
+            "insert_deduplication_token": token,
+            "deduplicate_blocks_in_dependent_materialized_views": 1,
+            "format_schema_source": "string",
+            "format_schema": schema,
+            "format_schema_message_name": message,
+            "output_format_json_escape_forward_slashes": 0,  # as our own JSON: texts of it are searched
+        }
+        await self._run(
+            self._writers,
+            self._insert_seconds,
+            lambda: self._client().raw_insert(table, insert_block=data, fmt="ProtobufSingle", settings=settings),
+        )
 
     async def close(self) -> None:
         """Let go of the store. The embedded engine first finishes what runs; a server may finish it alone."""

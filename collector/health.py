@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse
@@ -23,7 +23,7 @@ async def healthz() -> JSONResponse:
 
 @router.get("/readyz")
 async def readyz(request: Request) -> JSONResponse:
-    """The store answers now and its migrations are applied; else 503 with the reason."""
+    """The store answers now and its migrations are applied; else 503 with the reason. Says what the journal holds."""
     parts = parts_of(request)
     reason = parts.store.reason
     if parts.store.ready.is_set():
@@ -31,6 +31,9 @@ async def readyz(request: Request) -> JSONResponse:
             await parts.db.query("SELECT 1", seconds=READY_SECONDS)
         except StallscopeError as error:
             reason = str(error)
+    journal: dict[str, Any] = {}
+    if parts.journal is not None:
+        journal["journal"] = {"bytes": parts.journal.bytes_waiting, "age_seconds": parts.journal.age_seconds}
     if reason:
-        return JSONResponse({"status": "not ready", "reason": reason}, 503, headers={"Retry-After": "1"})
-    return JSONResponse({"status": "ready"})
+        return JSONResponse({"status": "not ready", "reason": reason, **journal}, 503, headers={"Retry-After": "1"})
+    return JSONResponse({"status": "ready", **journal})

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
+from fastapi import Request as HttpRequest
 from google.protobuf.message import Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -21,10 +22,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from . import decode, otlp
+from . import decode, otlp, staging
 from .app import Parts, count_request, parts_of
 from .auth import IngestSender, Sender
-from .rows import SpanRow
+from .writer import Request
 
 router = APIRouter(include_in_schema=False)
 Result = TypeVar("Result")
@@ -38,24 +39,24 @@ METRICS_NOT_KEPT: Final = "Stallscope keeps no metrics. Turn their exporter off 
 
 
 @router.post("/v1/traces")
-async def post_traces(request: Request, sender: IngestSender) -> Response:
+async def post_traces(request: HttpRequest, sender: IngestSender) -> Response:
     """Spans in; 200 once they are stored."""
     return await _answered(request, sender, take_traces)
 
 
 @router.post("/v1/logs")
-async def post_logs(request: Request, sender: IngestSender) -> Response:
+async def post_logs(request: HttpRequest, sender: IngestSender) -> Response:
     """Log records in; those that name a request are stored, others refused politely."""
     return await _answered(request, sender, take_logs)
 
 
 @router.post("/v1/metrics")
-async def post_metrics(request: Request, sender: IngestSender) -> Response:
+async def post_metrics(request: HttpRequest, sender: IngestSender) -> Response:
     """Metrics are read, refused politely and not kept."""
     return await _answered(request, sender, take_metrics)
 
 
-async def _answered(request: Request, sender: Sender, take: Take) -> Response:
+async def _answered(request: HttpRequest, sender: Sender, take: Take) -> Response:
     parts = parts_of(request)
     parts.rates.admit(sender.token)
     with parts.in_flight.share() as share:
@@ -87,32 +88,33 @@ Take = Callable[[Delivery], Awaitable[Message]]
 
 
 async def take_traces(delivery: Delivery) -> ExportTraceServiceResponse:
-    """Spans, stored when this returns. Raises what `otlp.parse`, `decode.span_rows` and the writer raise."""
+    """Spans, stored when this returns. Raises what `otlp.parse`, `staging.stage` and the writer raise."""
     parts, tenant = delivery.parts, delivery.sender.tenant
-    rows, rejections = await beside(
-        delivery.body, lambda: decode.span_rows(delivery.read(ExportTraceServiceRequest), tenant, _now_ms())
+    staged = await beside(
+        delivery.body, lambda: staging.stage(delivery.read(ExportTraceServiceRequest), tenant, _now_ms())
     )
-    await parts.writer.write(rows)
-    _tell(parts, delivery.sender, rows, rejections)
+    await parts.writer.write(Request.of(tenant, staged))
+    _count(parts, delivery.sender, staged)
     answer = ExportTraceServiceResponse()
-    if rejections.count:
-        answer.partial_success.rejected_spans = rejections.count
-        answer.partial_success.error_message = rejections.message
+    if staged.rejections.count:
+        answer.partial_success.rejected_spans = staged.rejections.count
+        answer.partial_success.error_message = staged.rejections.message
     return answer
 
 
 async def take_logs(delivery: Delivery) -> ExportLogsServiceResponse:
     """Log records, those that name a request stored when this returns. Raises as `take_traces`."""
     parts, tenant = delivery.parts, delivery.sender.tenant
-    rows, rejections = await beside(
-        delivery.body, lambda: decode.log_rows(delivery.read(ExportLogsServiceRequest), tenant, _now_ms())
+    staged = await beside(
+        delivery.body,
+        lambda: staging.stage_rows(*decode.log_rows(delivery.read(ExportLogsServiceRequest), tenant, _now_ms())),
     )
-    await parts.writer.write(rows)
-    _tell(parts, delivery.sender, rows, rejections)
+    await parts.writer.write(Request.of(tenant, staged))
+    _count(parts, delivery.sender, staged)
     answer = ExportLogsServiceResponse()
-    if rejections.count:
-        answer.partial_success.rejected_log_records = rejections.count
-        answer.partial_success.error_message = rejections.message
+    if staged.rejections.count:
+        answer.partial_success.rejected_log_records = staged.rejections.count
+        answer.partial_success.error_message = staged.rejections.message
     return answer
 
 
@@ -138,14 +140,11 @@ def _points(message: ExportMetricsServiceRequest) -> list[int]:
     ]
 
 
-def _tell(parts: Parts, sender: Sender, rows: list[SpanRow], rejections: decode.Rejections) -> None:
-    """Count, and say which requests and workers there is news of."""
-    parts.rates.charge(sender.token, len(rows) + rejections.count)
-    parts.metrics.stored.inc(len(rows))
-    for reason, count in rejections.reasons.items():
+def _count(parts: Parts, sender: Sender, staged: staging.Staged) -> None:
+    parts.rates.charge(sender.token, staged.spans + staged.rejections.count)
+    parts.metrics.stored.inc(staged.spans)
+    for reason, count in staged.rejections.reasons.items():
         parts.metrics.refused.labels(reason).inc(count)
-    if rows and parts.on_stored is not None:
-        parts.on_stored(sender.tenant, decode.job_ids(rows), decode.worker_boots(rows))
 
 
 async def beside(body: otlp.Body, work: Callable[[], Result]) -> Result:

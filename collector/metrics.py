@@ -44,6 +44,19 @@ class Metrics:
         self.insert_failures = Counter(
             "stallscope_insert_failures_total", "Inserts that the store did not take.", registry=self.registry
         )
+        self.quarantined = Counter(
+            "stallscope_spans_quarantined_total",
+            "Spans that the store refused for ever, set aside in the table `quarantine`: a bug of ours.",
+            registry=self.registry,
+        )
+        self.journal_bytes = Gauge(
+            "stallscope_journal_bytes", "Acknowledged and not in the store yet.", registry=self.registry
+        )
+        self.journal_age = Gauge(
+            "stallscope_journal_age_seconds",
+            "How long the oldest record of the journal has waited for the store; 0: none waits.",
+            registry=self.registry,
+        )
         self.waiting_rows = Gauge(
             "stallscope_insert_waiting_rows", "Spans that wait for their insert.", registry=self.registry
         )

@@ -86,6 +86,14 @@ class Settings(BaseModel):
     ingest_rate: float = Field(
         0, ge=0, description="Records (spans and others) a second of one ingest token, above it 429. 0: no limit."
     )
+    journal_dir: str = Field(
+        "",
+        description="A folder for the journal. With one, 200 means that spans are on its disk; ClickHouse gets them"
+        " moments later, or when it is back. Empty: 200 means that ClickHouse has them.",
+    )
+    journal_bytes: int = Field(
+        1 << 30, ge=1 << 20, description="Most bytes of the journal; when they are used up the answer is 503."
+    )
     query_seconds: float = Field(10.0, gt=0, description="Longest time of a query for a page or the API.")
     insert_seconds: float = Field(30.0, gt=0, description="Longest time of an insert, after which the answer is 503.")
     digest_seconds: float = Field(

@@ -15,7 +15,7 @@ CUT_MARK: Final = "…[cut]"
 
 def valid(text: str) -> str:
     """`text` without lone surrogates, so that it can be encoded as UTF-8."""
-    return _SURROGATES.sub("�", text)
+    return text if text.isascii() else _SURROGATES.sub("�", text)
 
 
 def json_bytes(text: str) -> int:
