@@ -25,6 +25,7 @@ def job(job_id: str) -> Generator[None]:
         finally:
             events.current.reset(token)
         return
+    events.end_boot({Key.COLDSTART: True})  # nothing else tells that a plain loop has come up
     attempt = ledger.attempt_of(text)
     tee.run_begins()
     # The kind says that no platform takes a result: the end of the block is the outcome.

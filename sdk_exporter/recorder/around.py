@@ -16,7 +16,7 @@ from sdk_exporter import spool
 from sdk_exporter.recorder import kernel
 from sdk_exporter.recorder.death import exit_facts
 from sdk_exporter.recorder.processes import Watched
-from sdk_exporter.recorder.shared import FLUSH_DEADLINE, FLUSH_WISH, Shared
+from sdk_exporter.recorder.shared import END_ORPHANS, FLUSH_DEADLINE, FLUSH_WISH, Shared
 from sdk_exporter.recorder.streams import Stream, pump
 
 _KEEPER_STALE_SECONDS: Final = 2.0
@@ -42,6 +42,10 @@ class Surroundings(Protocol):
     def keeper(self) -> int:
         """Pid of the keeper, 0 where there is none."""
 
+    @property
+    def orphans_are_ours(self) -> bool:
+        """True where the worker has ended and nobody else ends what it left behind."""
+
 
 class Launched:
     """Under the keeper, for as long as it lives."""
@@ -56,6 +60,10 @@ class Launched:
         self._moved: list[int] = []
         self._ended_at: float | None = None
         self._told = False
+
+    @property
+    def orphans_are_ours(self) -> bool:
+        return self._pumped is not None and bool(self._shared.get(END_ORPHANS)) and self._worker_gone()
 
     def wait(self, wake: int, seconds: float) -> bool:
         keeper = self._watched.descriptor if self._watched else None
@@ -129,6 +137,7 @@ class Attached:
     """Beside a worker that called `instrument()` without a launcher: its end is seen, but nothing of how it came."""
 
     keeper = 0
+    orphans_are_ours = False
 
     def __init__(self, worker: int | None, page: spool.Page, events: int) -> None:
         """`worker` None: it has ended before we began. It and we hold the event file under one number."""

@@ -8,6 +8,7 @@ keeper, which reaps and tells them itself.
 from __future__ import annotations
 
 import os
+import signal
 import time
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ _TOOL_SECONDS: Final = 1.0
 _UNKNOWN_SECONDS: Final = 10.0
 """One whose status nobody knows is told only when it lived longer: an engine does, a tool does not."""
 _MOST: Final = 256
+_TERM_SECONDS: Final = 0.3
 _FORKS_HELPER: Final = "multiprocessing.resource_tracker"
 """Part of Python, not of the user's program."""
 ASKED_TO_END: Final = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
@@ -40,6 +42,7 @@ class Children:
         self._unclaimed_ooms = 0
         self._backend_seen: float | None = None
         self._is_backend_lost = False
+        self._ending_since: float | None = None
 
     def look(self, worker: int) -> list[dict[str, Any]]:
         """`child` records of those that ended since the last look."""
@@ -59,6 +62,25 @@ class Children:
             del self._known[child.watched.pid]
         self._see_backend(worker, now, is_lost=bool(records or self._doubtful))
         return self._with_ooms(records, worker)
+
+    def end(self) -> bool:
+        """SIGTERM, then SIGKILL, to those that we have met and to what they have started, for want of a keeper. To be
+        called until it answers False: none is left."""
+        now = time.monotonic()
+        self._known = {pid: child for pid, child in self._known.items() if not child.watched.gone()}
+        number = signal.SIGTERM
+        if self._ending_since is None:
+            self._ending_since = now
+        elif now - self._ending_since < _TERM_SECONDS:
+            return bool(self._known)
+        else:
+            number = signal.SIGKILL
+        for child in self._known.values():
+            for below in [Watched(process.pid) for process in descendants(child.watched.pid)]:
+                below.send(number)
+                below.close()
+            child.watched.send(number)
+        return bool(self._known)
 
     def backend_age(self) -> float | None:
         """Seconds since a program that the worker started was last seen alive. None while there was none to lose: those

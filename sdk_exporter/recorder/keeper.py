@@ -28,7 +28,7 @@ from sdk_exporter.contract import SpanName
 from sdk_exporter.recorder import forget_working_folder, kernel
 from sdk_exporter.recorder.death import exit_facts, oom_kills, shell_code
 from sdk_exporter.recorder.processes import descendants
-from sdk_exporter.recorder.shared import FLUSH_DEADLINE, FLUSH_WISH, KEEPER_BEAT, RUN_BEGAN, Shared
+from sdk_exporter.recorder.shared import END_ORPHANS, FLUSH_DEADLINE, FLUSH_WISH, KEEPER_BEAT, RUN_BEGAN, Shared
 from sdk_exporter.recorder.streams import Stream, pump
 
 BOOT_KEY: Final = "STALLSCOPE_BOOT"
@@ -123,6 +123,7 @@ class Keeper:
         self._worker_ends: dict[int, int] = {}
         self.streams: list[Stream] = []
         self.shared.set(FLUSH_WISH, int(flush_seconds * 1e9))
+        self.shared.set(END_ORPHANS, int(end_orphans))
         self.page.set(spool.Page.KEEPER_PID, os.getpid())
         self._watch_signals()
         try:

@@ -113,15 +113,17 @@ class Recorder:
             deadline = self._around.deadline()
             if woken:
                 self._clear_wake()
+            has_orphans = self._around.orphans_are_ours and self._children.end()
             if deadline is not None:
                 self._tell_last()
-            else:
+            elif not has_orphans:
                 self._look_at_children()
             self._observe(at_end=deadline is not None)
             if deadline is None:
                 self._beat()
             self._hand_on(hurry=deadline is not None)
-            if deadline is not None and self._is_over(deadline):
+            is_over = deadline is not None and self._is_over(deadline)
+            if is_over and (not has_orphans or time.monotonic() >= (deadline or 0)):
                 break
         self._last_words()
 

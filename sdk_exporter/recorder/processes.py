@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -137,6 +138,18 @@ class Watched:
         """Raw wait status of one that has ended, also after its parent has reaped it; None where the kernel (before
         6.15) does not tell."""
         return None if self.descriptor is None else kernel.exit_status(self.descriptor)
+
+    def send(self, number: int) -> None:
+        """A signal, unless it has ended or is not ours to end."""
+        if self.gone():
+            return
+        try:
+            if self.descriptor is not None:
+                signal.pidfd_send_signal(self.descriptor, number)
+            else:
+                os.kill(self.pid, number)
+        except OSError:
+            pass
 
     def close(self) -> None:
         """No longer of interest."""

@@ -27,6 +27,8 @@ RUN_BEGAN: Final = 24
 """Unix ns of the first `job.run` where handler output may not leave; 0: none began, or it may."""
 FLUSH_WISH: Final = 32
 """ns that the exit may wait for the collector, for a recorder whose keeper has died."""
+END_ORPHANS: Final = 40
+"""1: what the worker leaves behind is ended, by the recorder where the keeper has died."""
 _STREAM_BASE, _STREAM_BYTES = 128, 64
 _SNAPSHOT: Final = struct.Struct("<QII")  # sequence, length, crc32
 

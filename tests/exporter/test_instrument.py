@@ -157,6 +157,7 @@ def test_the_users_random_numbers_stay_theirs(tmp_path: Path) -> None:
     done = run(code, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert told(tmp_path)[2:] == [
+        ("end", "worker.boot"),  # a plain loop has come up with its first job
         ("hand", None),
         ("start", "job.run"),
         ("start", "phase.load"),

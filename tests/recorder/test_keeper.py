@@ -386,6 +386,42 @@ def test_stopped_keeper_is_woken_and_the_output_goes_on(launch: Launch) -> None:
     assert process.wait(SECONDS) == 0
 
 
+@pytest.mark.parametrize("options", [(), ("--keep-children",)])
+def test_without_a_keeper_the_recorder_ends_what_the_worker_left_behind(
+    launch: Launch, sink: Sink, options: tuple[str, ...]
+) -> None:
+    code = """
+    import subprocess
+    boot_ends()
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(3600)"
+    child = subprocess.Popen([sys.executable, "-c", deaf], start_new_session=True, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+    say(f"{os.getpid()} {child.pid}")
+    time.sleep(3600)
+    """
+    process = launch(code, *options, env={"STALLSCOPE_HEARTBEAT_SECONDS": "0.2"})
+    assert process.stdout is not None
+    worker, child = map(int, process.stdout.readline().split())
+    # The child was met: only those can be ended without being their parent.
+    sink.wait_for(lambda s: any("stallscope.heartbeat.backend" in span.attributes for span in s.spans), SECONDS)
+    process.kill()
+    os.kill(worker, signal.SIGKILL)
+    sink.wait_for(lambda s: s.named("worker.death"), SECONDS)
+    if options:
+        assert is_running(child)
+        os.kill(child, signal.SIGKILL)
+    else:
+        until(lambda: not is_running(child), SECONDS)
+    assert sink.named("backend.death") == []
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 @pytest.mark.parametrize("victim", ["recorder", "keeper"])
 def test_output_stays_exact_when_one_of_us_is_killed(launch: Launch, victim: str) -> None:
     process = launch(MUCH, prelude=False)
