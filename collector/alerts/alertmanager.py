@@ -22,6 +22,7 @@ class Alertmanager:
     url: str
     name: ClassVar[str] = "alertmanager"
     repeat_seconds: ClassVar[float | None] = 120.0
+    folds: ClassVar[bool] = False
 
     async def send(self, client: httpx.AsyncClient, notice: Notice, now: datetime) -> None:
         """Raises DeliveryFailed."""

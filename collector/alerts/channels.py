@@ -1,60 +1,86 @@
-"""The channels that the settings name."""
+"""The channels that the settings and the rules file name."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
+
+from pydantic import SecretStr
 
 from collector.alerts.alertmanager import Alertmanager
 from collector.alerts.email import Email
 from collector.alerts.notices import Channel
-from collector.alerts.pagerduty import PagerDuty
+from collector.alerts.pagerduty import EVENTS_URL, PagerDuty
+from collector.alerts.rules import ChannelSpec
 from collector.alerts.slack import Slack
 from collector.alerts.webhook import Webhook
-from collector.settings import Settings, SettingsError
+from collector.settings import PREFIX, Settings, SettingsError
+
+Values = Mapping[str, str]
+"""What a kind needs, by the names of the rules file. `where` says whose they are, for messages."""
 
 
-def _webhook(settings: Settings) -> Channel | None:
-    url = settings.alert_webhook_url.get_secret_value()
-    secret = settings.alert_webhook_secret.get_secret_value()
-    return Webhook(_http("STALLSCOPE_ALERT_WEBHOOK_URL", url), secret) if url else None
+def _webhook(values: Values, where: Callable[[str], str]) -> Channel:
+    return Webhook(_http(where("url"), values["url"]), values.get("secret", ""))
 
 
-def _slack(settings: Settings) -> Channel | None:
-    url = settings.alert_slack_url.get_secret_value()
-    return Slack(_http("STALLSCOPE_ALERT_SLACK_URL", url)) if url else None
+def _slack(values: Values, where: Callable[[str], str]) -> Channel:
+    return Slack(_http(where("url"), values["url"]))
 
 
-def _pagerduty(settings: Settings) -> Channel | None:
-    key = settings.alert_pagerduty_key.get_secret_value()
-    return PagerDuty(key, _http("STALLSCOPE_ALERT_PAGERDUTY_URL", settings.alert_pagerduty_url)) if key else None
+def _pagerduty(values: Values, where: Callable[[str], str]) -> Channel:
+    return PagerDuty(values["key"], _http(where("url"), values.get("url") or EVENTS_URL))
 
 
-def _alertmanager(settings: Settings) -> Channel | None:
-    url = settings.alert_alertmanager_url.get_secret_value()
-    return Alertmanager(_http("STALLSCOPE_ALERT_ALERTMANAGER_URL", url)) if url else None
+def _alertmanager(values: Values, where: Callable[[str], str]) -> Channel:
+    return Alertmanager(_http(where("url"), values["url"]))
 
 
-def _email(settings: Settings) -> Channel | None:
-    url = settings.alert_smtp_url.get_secret_value()
-    recipients = tuple(filter(None, (part.strip() for part in re.split(r"[,\n]", settings.alert_email_to))))
-    return Email(url, settings.alert_email_from, recipients) if url else None
+def _email(values: Values, where: Callable[[str], str]) -> Channel:
+    recipients = tuple(filter(None, (part.strip() for part in re.split(r"[,\n]", values.get("to", "")))))
+    try:
+        return Email(values["url"], values.get("from", ""), recipients)
+    except SettingsError as error:
+        raise SettingsError(f"{where('url')}, {where('from')}, {where('to')}: {error}") from None
 
 
-CHANNELS: Final[Mapping[str, Callable[[Settings], Channel | None]]] = {
+KINDS: Final[Mapping[str, Callable[[Values, Callable[[str], str]], Channel]]] = {
     "webhook": _webhook,
     "slack": _slack,
     "pagerduty": _pagerduty,
     "alertmanager": _alertmanager,
     "email": _email,
 }
+_FROM_SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "webhook": {"url": "alert_webhook_url", "secret": "alert_webhook_secret"},
+    "slack": {"url": "alert_slack_url"},
+    "pagerduty": {"key": "alert_pagerduty_key", "url": "alert_pagerduty_url"},
+    "alertmanager": {"url": "alert_alertmanager_url"},
+    "email": {"url": "alert_smtp_url", "from": "alert_email_from", "to": "alert_email_to"},
+}
+"""The setting of each value; a kind is set where the first of its values is."""
 
 
-def channels_of(settings: Settings) -> dict[str, Channel]:
-    """Every channel that is set. Raises SettingsError naming the one that cannot be used."""
-    made = {name: make(settings) for name, make in CHANNELS.items()}
-    return {name: channel for name, channel in made.items() if channel is not None}
+def channels_of(settings: Settings, specs: Sequence[ChannelSpec] = ()) -> dict[str, Channel]:
+    """Every channel that is set, by its name. Raises SettingsError naming the one that cannot be used."""
+    made = {}
+    for kind, names in _FROM_SETTINGS.items():
+        values = {value: _plain(getattr(settings, name)) for value, name in names.items()}
+        if values[next(iter(names))]:
+            made[kind] = KINDS[kind](values, partial(_setting, names))
+    for spec in specs:
+        made[spec.name] = KINDS[spec.kind](spec.values, partial("channel {}: {}".format, spec.name))
+    return made
+
+
+def _setting(names: Mapping[str, str], value: str) -> str:
+    return f"{PREFIX}{names[value].upper()}"
+
+
+def _plain(value: str | SecretStr) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
 
 
 def _http(name: str, url: str) -> str:

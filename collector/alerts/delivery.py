@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import httpx
 from pydantic import TypeAdapter
 
+from collector.alerts.incidents import STORM_MS, is_storm, stands_for, storm_of
 from collector.alerts.notices import Channel, DeliveryFailed, Notice, NoticeKind, alerts_url, dedup_key, notice_id
 from collector.alerts.rules import RuleSet
 from collector.clickhouse import Database
@@ -34,6 +35,8 @@ REFUSED_TRIES: Final = 3
 """An answer that says "wrong" is believed after so many times."""
 SPREAD: Final = 10
 """An alert that has grown so many times since it was last told is told again."""
+GATHER: Final = timedelta(seconds=30)
+"""How long an opening waits, where another of its rule was told lately, to see whether the two begin a storm."""
 RATE_PER_10_MINUTES: Final = 30
 """Most openings told to one channel in ten minutes; further ones wait. Recoveries are told always."""
 RATE_WINDOW_MS: Final = 600_000
@@ -93,6 +96,47 @@ class _Due:
 Occurrence = tuple[Identity, int]
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What one channel was told of these alerts."""
+
+    channel: str
+    rows: Sequence[FindingRow]
+    steps: Mapping[Occurrence, Sequence[_Step]]
+
+    def steps_of(self, row: FindingRow) -> list[_Step]:
+        return [step for step in self.steps.get(_of(row), ()) if step.channel == self.channel]
+
+    def was_told(self, row: FindingRow) -> bool:
+        """Whether people know of it: told itself, with its recovery still to come, or by its storm."""
+        sent = {step.kind for step in self.steps_of(row) if step.state == "sent"}
+        if sent & {"open", "spread"} and "resolved" not in sent:
+            return True
+        storm = storm_of(row, self.rows)
+        return storm is not None and self.was_told(storm)
+
+    def stands_for(self, row: FindingRow) -> FindingRow | None:
+        """Another alert of the same failure that was told."""
+        return next((one for one in self.rows if stands_for(one, row) and self.was_told(one)), None)
+
+    def is_needed(self, row: FindingRow) -> bool:
+        """Whether this alert, which is over, stands for one that is not: its recovery would not be the end."""
+        return any(
+            one.state == "open" and stands_for(row, one) and not self.steps_of(one) and not storm_of(one, self.rows)
+            for one in self.rows
+        )
+
+    def another_lately(self, row: FindingRow) -> bool:
+        """Whether another endpoint's alert of the same rule began within the time of a storm and was told."""
+        return any(
+            (one.tenant, one.rule) == (row.tenant, row.rule)
+            and one.endpoint_id != row.endpoint_id
+            and abs(one.opened_ms - row.opened_ms) <= STORM_MS
+            and self.was_told(one)
+            for one in self.rows
+        )
+
+
 @dataclass(slots=True)
 class Postman:
     """Delivers for one collector."""
@@ -104,16 +148,14 @@ class Postman:
     settle_seconds: float = SETTLE_SECONDS
     count: Callable[[str, str], None] = lambda channel, result: None
     """Told of each try: the channel, and sent, failed or refused."""
+    _first_seen: dict[Occurrence, datetime] = field(default_factory=dict)
 
     async def round(self, db: Database, alerts: Sequence[FindingRow], now: datetime) -> int:
         """Tell what is due about these alerts. Returns how many words were given, failed ones not counted."""
         if not self.channels or not alerts:
             return 0
         now_ms = ms_of(now)
-        steps = await _steps_of(db, alerts)
-        quiet = await quieted(db, alerts, now)
-        due = [one for row in alerts for one in self._due(row, steps.get(_of(row), []), quiet, now)]
-        due = _within_rate(due, await _told_lately(db, now_ms))
+        due = await self._all_due(db, alerts, now)
         if not due:
             return 0
         await self._record(db, [self._step(one, "claimed", now_ms, "") for one in due])
@@ -124,20 +166,44 @@ class Postman:
 
     # ------------------------------------------------------------------------------------------------------ what is due
 
-    def _due(
-        self, row: FindingRow, steps: Sequence[_Step], quiet: Mapping[Occurrence, str], now: datetime
-    ) -> Iterable[_Due]:
+    async def _all_due(self, db: Database, alerts: Sequence[FindingRow], now: datetime) -> list[_Due]:
+        self._first_seen = {_of(row): self._first_seen.get(_of(row), now) for row in alerts}
+        steps = await _steps_of(db, alerts)
+        quiet = await quieted(db, alerts, now)
+        found, unlimited = list[_Due](), list[_Due]()
+        for name, channel in self.channels.items():
+            told = _Told(name, alerts, steps)
+            for row in alerts:
+                if not self._is_for(row, name) or (is_storm(row) and not channel.folds):
+                    continue
+                one = self._due(row, told, quiet, now)
+                if one and not (channel.folds and self._is_covered(one, told, now)):
+                    (found if channel.folds else unlimited).append(one)
+        return [*_within_rate(found, await _told_lately(db, ms_of(now))), *unlimited]
+
+    def _is_for(self, row: FindingRow, channel: str) -> bool:
         rule = self.rules.named(row.rule)
+        return (not rule or not rule.channels or channel in rule.channels) and self.rules.reaches(channel, row.tenant)
+
+    def _due(self, row: FindingRow, told: _Told, quiet: Mapping[Occurrence, str], now: datetime) -> _Due | None:
         is_silent = _of(row) in quiet or any(
             silence.fits(row.tenant, row.rule, row.endpoint_id, now) for silence in self.rules.silences
         )
-        for name, channel in self.channels.items():
-            if rule is not None and rule.channels and name not in rule.channels:
-                continue
-            mine = [step for step in steps if step.channel == name]
-            one = _next(row, name, mine, channel.repeat_seconds, ms_of(now), is_silent=is_silent)
-            if one and not self._waits(one, mine, ms_of(now)):
-                yield one
+        mine = told.steps_of(row)
+        repeat_seconds = self.channels[told.channel].repeat_seconds
+        one = _next(row, told.channel, mine, repeat_seconds, ms_of(now), is_silent=is_silent)
+        return one if one and not self._waits(one, mine, ms_of(now)) else None
+
+    def _is_covered(self, due: _Due, told: _Told, now: datetime) -> bool:
+        """Whether another word about the same incident stands for this one, or may do so soon."""
+        if due.kind == "resolved":
+            return told.is_needed(due.row)
+        if due.kind != "open" or due.is_repeat:
+            return False
+        if storm_of(due.row, told.rows) or told.stands_for(due.row):
+            return True
+        is_fresh = now - self._first_seen[_of(due.row)] < GATHER
+        return is_fresh and not is_storm(due.row) and told.another_lately(due.row)
 
     def _waits(self, due: _Due, steps: Sequence[_Step], now_ms: int) -> bool:
         """Claimed by somebody lately, or failed and not yet to be tried again, or refused for good."""

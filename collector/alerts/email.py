@@ -29,13 +29,14 @@ class Email:
     recipients: tuple[str, ...]
     name: ClassVar[str] = "email"
     repeat_seconds: ClassVar[float | None] = None
+    folds: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
-            raise SettingsError("STALLSCOPE_ALERT_SMTP_URL is smtp://[user:password@]host[:port] or smtps://…")
+            raise SettingsError("the mail server is smtp://[user:password@]host[:port] or smtps://…")
         if not self.sender or not self.recipients:
-            raise SettingsError("STALLSCOPE_ALERT_EMAIL_FROM and STALLSCOPE_ALERT_EMAIL_TO: both are needed for e-mail")
+            raise SettingsError("sender and recipients are both needed for e-mail")
 
     async def send(self, client: httpx.AsyncClient, notice: Notice, now: datetime) -> None:
         """Raises DeliveryFailed. The library is synchronous: it runs in a thread, each step with its own timeout."""

@@ -175,11 +175,11 @@ def _measured(tenant: str, endpoint: str, some: Sequence[Ended], *, value: float
 
 
 _NEW_GROUPS = """
-SELECT tenant, jobs.fingerprint AS found, min(first_ns) AS first, uniqExact(job_id) AS seen,
+SELECT tenant, jobs.fingerprint AS found, min(first_ns) AS first, count() AS seen, countIf(NOT inferred) AS certain,
        anyLast(endpoint_id) AS endpoint, anyLast(code) AS verdict, anyLast(root_line) AS line, anyLast(title) AS words,
-       groupUniqArray({named:UInt32})(job_id) AS job_ids
-FROM jobs
-WHERE jobs.fingerprint != '' AND (tenant, jobs.fingerprint) IN (
+       groupArray({named:UInt32})(job_id) AS job_ids
+FROM jobs FINAL
+WHERE confidence IN ('certain', 'likely') AND (tenant, jobs.fingerprint) IN (
     SELECT DISTINCT tenant, fingerprint FROM jobs WHERE updated_ms >= {since_ms:Int64} AND fingerprint != ''
 )
 GROUP BY tenant, jobs.fingerprint
@@ -203,6 +203,7 @@ async def new_groups(db: Database, now: datetime, rule: Rule) -> list[Measured]:
             sentence=f"New failure on {_words(str(row['endpoint']))}: {row['words']}, {_requests(int(row['seen']))}.",
             endpoint_id=str(row["endpoint"]),
             job_ids=tuple(str(job) for job in row["job_ids"]),
+            guessed=not row["certain"],
             evidence=(EvidenceItem(source="worker", what="log_line", text=str(row["line"]), at=now, span_id=None),)
             if row["line"]
             else (),

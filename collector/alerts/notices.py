@@ -55,10 +55,14 @@ class DeliveryFailed(Exception):
 
 
 class Channel(Protocol):
-    """A way to tell people. `repeat_seconds`: tell what is still open again so often (None: once)."""
+    """A way to tell people. `repeat_seconds`: tell what is still open again so often (None: once).
+
+    `folds`: alerts of one incident are told as one; False where the receiver groups by itself.
+    """
 
     name: ClassVar[str]
     repeat_seconds: ClassVar[float | None]
+    folds: ClassVar[bool]
 
     async def send(self, client: httpx.AsyncClient, notice: Notice, now: datetime) -> None:
         """Tell it. Raises DeliveryFailed."""

@@ -24,6 +24,7 @@ class PagerDuty:
     url: str = EVENTS_URL
     name: ClassVar[str] = "pagerduty"
     repeat_seconds: ClassVar[float | None] = None
+    folds: ClassVar[bool] = True
 
     async def send(self, client: httpx.AsyncClient, notice: Notice, now: datetime) -> None:
         """Raises DeliveryFailed."""

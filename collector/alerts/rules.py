@@ -91,11 +91,27 @@ class Silence:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelSpec:
+    """A way to tell some tenants. `values`: what its kind needs, read from files already."""
+
+    name: str
+    kind: str
+    tenants: tuple[str, ...]  # patterns
+    values: Mapping[str, str] = field(repr=False, default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class RuleSet:
     """The rules of one server."""
 
     rules: tuple[Rule, ...]
     silences: tuple[Silence, ...] = ()
+    channels: tuple[ChannelSpec, ...] = ()
+
+    def reaches(self, channel: str, tenant: str) -> bool:
+        """Whether this channel is told of this tenant's alerts: its own ones, or where it has none, the settings'."""
+        own = {spec.name for spec in self.channels if any(fnmatchcase(tenant, one) for one in spec.tenants)}
+        return channel in own if own else channel in CHANNEL_NAMES
 
     def named(self, name: str) -> Rule | None:
         """The rule of this name; None where it is gone since."""
@@ -114,6 +130,15 @@ def load(path: str | None) -> RuleSet:
     if len(raw) > RULES_BYTES:
         raise RulesError(f"STALLSCOPE_ALERT_RULES: {path} has {len(raw)} bytes; the most is {RULES_BYTES}")
     return parse(raw.decode("utf-8", "replace"), path, over=built_in)
+
+
+def stamp_of(path: str) -> tuple[int, int] | None:
+    """Time and size of the rules file, to tell whether it has changed; None where there is none to be read."""
+    try:
+        status = Path(path).stat() if path else None
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_size) if status else None
 
 
 @lru_cache
@@ -135,7 +160,12 @@ def parse(text: str, name: str, *, over: RuleSet) -> RuleSet:
     if root is None:
         return over
     file = _File(name)
-    parts = file.fields(root, {"rules", "disable", "silences"})
+    parts = file.fields(root, {"rules", "disable", "silences", "channels"})
+    channels = [file.channel(node) for node in file.items(parts.get("channels"))]
+    for at, channel in enumerate(channels):
+        if channel.name in {*CHANNEL_NAMES, *(one.name for one in channels[:at])}:
+            raise file.wrong(file.items(parts.get("channels"))[at], f"name: {channel.name} is taken")
+    file.channel_names.extend(channel.name for channel in channels)
     mine = [file.rule(node) for node in file.items(parts.get("rules"))]
     for at, rule in enumerate(mine):
         if rule.name in {one.name for one in mine[:at]}:
@@ -147,7 +177,7 @@ def parse(text: str, name: str, *, over: RuleSet) -> RuleSet:
         gone.add(file.text(node))
     kept = [rule for rule in over.rules if rule.name not in gone]
     silences = [file.silence(node) for node in file.items(parts.get("silences"))]
-    return RuleSet((*kept, *mine), (*over.silences, *silences))
+    return RuleSet((*kept, *mine), (*over.silences, *silences), (*over.channels, *channels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +186,7 @@ class _File:
 
     name: str
     readers: Mapping[str, Callable[[_File, yaml.Node], Any]] = field(default_factory=lambda: _READERS)
+    channel_names: list[str] = field(default_factory=lambda: list(CHANNEL_NAMES))
 
     def wrong(self, node: yaml.Node, message: str) -> RulesError:
         return RulesError(f"{self.name}:{node.start_mark.line + 1}: {message}")
@@ -217,6 +248,43 @@ class _File:
         if rule.measure == "failure_ratio" and not 0 < rule.threshold <= 1:
             raise self.wrong(found.get("threshold", node), "threshold: of a ratio, more than 0 and at most 1")
 
+    def channel(self, node: yaml.Node) -> ChannelSpec:
+        found = self.fields(node, {"name", "kind", "tenants", *_VALUES, *(f"{one}_file" for one in _SECRETS)})
+        for needed in ("name", "kind", "tenants"):
+            if needed not in found:
+                raise self.wrong(node, f"{needed}: missing")
+        kind = self.text(found["kind"])
+        if kind not in _NEEDS:
+            raise self.wrong(found["kind"], f"kind: {kind[:64]!r} is none of {', '.join(_NEEDS)}")
+        if not _CHANNEL_NAME.fullmatch(self.text(found["name"])):
+            raise self.wrong(found["name"], "name: small letters, digits and hyphens, at most 64")
+        values = self._values(found)
+        allowed = {*_NEEDS[kind], *_MAY_HAVE.get(kind, ())}
+        for name in values:
+            if name not in allowed:
+                raise self.wrong(found.get(name) or found[f"{name}_file"], f"{name}: a channel of {kind} has none")
+        for needed in _NEEDS[kind]:
+            if not values.get(needed):
+                raise self.wrong(node, f"{needed}: missing")
+        tenants = tuple(self.text(item) for item in self.items(found["tenants"]))
+        if not tenants:
+            raise self.wrong(found["tenants"], 'tenants: at least one, or "*" for all')
+        return ChannelSpec(self.text(found["name"]), kind, tenants, values)
+
+    def _values(self, found: Mapping[str, yaml.Node]) -> dict[str, str]:
+        values = {name: self.text(found[name]) for name in _VALUES if name in found}
+        for name in _SECRETS:
+            if (node := found.get(f"{name}_file")) is None:
+                continue
+            if name in values:
+                raise self.wrong(node, f"{name}: given as a value and as a file; keep one")
+            try:
+                values[name] = Path(self.text(node)).read_text(encoding="utf-8").strip()
+            except (OSError, ValueError) as error:
+                why = error.strerror if isinstance(error, OSError) else "no text"
+                raise self.wrong(node, f"{name}_file: cannot read it: {why}") from None
+        return values
+
     def silence(self, node: yaml.Node) -> Silence:
         found = self.fields(node, {"until", "comment", "rule", "endpoint", "tenant"})
         for needed in ("until", "comment"):
@@ -230,6 +298,19 @@ class _File:
         if until.tzinfo is None:
             raise self.wrong(found["until"], "until: a time has a zone, such as 2026-01-31T12:00:00Z")
         return Silence(until=until.astimezone(timezone.utc), **words)
+
+
+_CHANNEL_NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
+_SECRETS: Final = ("url", "secret", "key")
+_VALUES: Final = (*_SECRETS, "from", "to")
+_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "webhook": ("url",),
+    "slack": ("url",),
+    "pagerduty": ("key",),
+    "alertmanager": ("url",),
+    "email": ("url", "from", "to"),
+}
+_MAY_HAVE: Final[Mapping[str, tuple[str, ...]]] = {"webhook": ("secret",), "pagerduty": ("url",)}
 
 
 def _name(file: _File, node: yaml.Node) -> str:
@@ -300,6 +381,6 @@ _READERS: Final[Mapping[str, Callable[[_File, yaml.Node], Any]]] = {
     "every": _duration,
     "only_open": _flag,
     "holds_when_telemetry_is_lost": _flag,
-    "channels": lambda file, node: tuple(_one_of(CHANNEL_NAMES)(file, item) for item in file.items(node)),
+    "channels": lambda file, node: tuple(_one_of(file.channel_names)(file, item) for item in file.items(node)),
     "runbook": lambda file, node: file.text(node),
 }

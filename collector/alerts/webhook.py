@@ -24,6 +24,7 @@ class Webhook:
     secret: str = ""
     name: ClassVar[str] = "webhook"
     repeat_seconds: ClassVar[float | None] = None
+    folds: ClassVar[bool] = True
 
     async def send(self, client: httpx.AsyncClient, notice: Notice, now: datetime) -> None:
         """Raises DeliveryFailed."""

@@ -22,18 +22,23 @@ def alert() -> None:
 @click.argument("channel")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def test(channel: str, *, as_json: bool) -> None:
-    """Send a test to CHANNEL (webhook, slack, pagerduty, alertmanager, email), as the settings here name it."""
+    """Send a test to CHANNEL: webhook, slack, pagerduty, alertmanager or email as the settings here name it, or a
+    channel of the rules file."""
     # Loaded here: help should not wait for these.
-    from collector.alerts.channels import CHANNELS, channels_of
+    from collector.alerts.channels import KINDS, channels_of
     from collector.alerts.notices import DeliveryFailed
+    from collector.alerts.rules import load
     from collector.settings import Settings, SettingsError
 
-    if channel not in CHANNELS:
-        raise CommandFailed(f"{channel!r} is none of {', '.join(CHANNELS)}", "usage_error", exit_code=USAGE)
     try:
-        found = channels_of(Settings.from_env(os.environ)).get(channel)
+        settings = Settings.from_env(os.environ)
+        specs = load(settings.alert_rules).channels
+        found = channels_of(settings, specs).get(channel)
     except SettingsError as error:
         raise CommandFailed(str(error), "usage_error", exit_code=USAGE) from None
+    names = [*KINDS, *(spec.name for spec in specs)]
+    if channel not in names:
+        raise CommandFailed(f"{channel!r} is none of {', '.join(names)}", "usage_error", exit_code=USAGE)
     if found is None:
         raise CommandFailed(f"no setting names {channel}; see docs/alerts.md", "usage_error", exit_code=USAGE)
     now = datetime.now(timezone.utc)

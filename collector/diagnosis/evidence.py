@@ -109,6 +109,12 @@ class AttemptEvidence:
         """When this attempt or its worker was last heard of, on the collector's clock as far as that can be told."""
         return heard_of((*self.records, *self.logs, *self.worker.records))
 
+    @property
+    def arrived(self) -> datetime | None:
+        """When the newest record of this attempt or its worker arrived. None where that is not known."""
+        newest_ms = max((r.arrived_ms for r in (*self.records, *self.logs, *self.worker.records)), default=0)
+        return moment(newest_ms * 1_000_000) if newest_ms > 0 else None
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:

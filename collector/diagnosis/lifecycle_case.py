@@ -127,8 +127,16 @@ class Case:
 
     @property
     def silence_seconds(self) -> float:
-        """How long the worker has not been heard of. Negative never."""
-        return max(between(self.attempt.heard, self.now), 0.0)
+        """How long the worker has not been heard of. Negative never.
+
+        While records still come in, old as they may be, the ones after them may be on their way: a spool that is
+        handed in late, or a worker whose clock is behind, is no silence.
+        """
+        silent = max(between(self.attempt.heard, self.now), 0.0)
+        if self.attempt.arrived is None:
+            return silent
+        since_arrival = max(between(self.attempt.arrived, self.now), 0.0)
+        return min(silent, since_arrival) if since_arrival < SILENCE_POSSIBLE_SECONDS else silent
 
     @property
     def gone(self) -> bool:

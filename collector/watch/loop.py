@@ -21,13 +21,14 @@ from collector.alerts.channels import channels_of
 from collector.alerts.deadman import DeadMansSwitch
 from collector.alerts.delivery import Postman, recently_resolved
 from collector.alerts.evaluate import Evaluated, EvaluationRow, Evaluator
+from collector.alerts.incidents import is_storm, storms
 from collector.alerts.notices import Channel, DeliveryFailed
-from collector.alerts.rules import RuleSet, load
+from collector.alerts.rules import RuleSet, load, stamp_of
 from collector.auth import DEFAULT_TENANT, Tokens
 from collector.clickhouse import Database
 from collector.errors import StallscopeError
 from collector.queries.stored import ms_of
-from collector.settings import Settings
+from collector.settings import Settings, SettingsError
 from collector.watch import sightings
 from collector.watch.conditions import Sightings, blind, conditions, hears_anyone, lost_telemetry
 from collector.watch.gauges import WatchMetrics
@@ -66,6 +67,7 @@ class Watch:
     collector: str = field(default_factory=lambda: uuid.uuid4().hex)
     settle_seconds: float = 0.5
     metrics: WatchMetrics = field(default_factory=WatchMetrics)
+    _rules_stamp: tuple[int, int] | None = None  # of the rules file, as it was taken up
     _evaluator: Evaluator = field(init=False)
     _postman: Postman = field(init=False)
     _switch: DeadMansSwitch = field(init=False)
@@ -84,12 +86,14 @@ class Watch:
     @classmethod
     def of(cls, settings: Settings) -> Watch:
         """Raises SettingsError for a rules file or a channel that cannot be used."""
+        rules = load(settings.alert_rules)
         return cls(
-            rules=load(settings.alert_rules),
-            channels=channels_of(settings),
+            rules=rules,
+            channels=channels_of(settings, rules.channels),
             tenants=Tokens.of(settings).tenants or frozenset({DEFAULT_TENANT}),
             public_url=settings.public_url,
             heartbeat_url=settings.alert_heartbeat_url.get_secret_value(),
+            _rules_stamp=stamp_of(settings.alert_rules),
         )
 
     async def keep_watching(self, db: Database, settings: Settings) -> None:
@@ -104,6 +108,7 @@ class Watch:
 
     async def round(self, db: Database, settings: Settings, now: datetime) -> Round:
         """One round at `now`. Store trouble is an answer, not an exception: `Round.error` tells it."""
+        self._take_up_rules(settings)
         try:
             done = await self._round(db, now)
         except StallscopeError as error:
@@ -114,6 +119,23 @@ class Watch:
         self.metrics.last_round.set(now.timestamp())
         await self._switch.alive(now)
         return done
+
+    def _take_up_rules(self, settings: Settings) -> None:
+        """Read the rules file again where it has changed. One with a mistake is told in the log, and the rules before
+        it hold."""
+        stamp = stamp_of(settings.alert_rules)
+        if stamp == self._rules_stamp:
+            return
+        self._rules_stamp = stamp
+        try:
+            rules = load(settings.alert_rules)
+            channels = channels_of(settings, rules.channels)
+        except SettingsError as error:
+            log.error("the changed alert rules are not taken up, those before hold: %s", error)  # noqa: TRY400  no bug
+            return
+        self.rules = self._postman.rules = rules
+        self.channels = self._postman.channels = channels
+        log.info("took up the changed alert rules")
 
     async def _round(self, db: Database, now: datetime) -> Round:
         seen = await self._look(db, now)
@@ -128,7 +150,8 @@ class Watch:
         holding = tenants if is_settling else {condition.tenant for condition in lost}
         findings, written = await self._keep(db, found, now, holding=holding, judged=None)
         judged = await self._evaluator.round(db, self.rules.rules, findings.values(), tenants, now, holding=holding)
-        alerts, alerted = await self._keep(db, judged.conditions, now, holding=holding, judged=judged.judged)
+        so = await self._with_storms(db, judged, now, holding=holding)
+        alerts, alerted = await self._keep(db, so, now, holding=holding, judged=judged.judged)
         self.metrics.show(findings.values(), alerts.values())
         await self._record(db, judged)
         if self._blind_told:
@@ -154,6 +177,16 @@ class Watch:
             if is_lost and (is_settling or not hears_anyone(seen, row.tenant)):
                 found.append(condition_of(row))
         return found
+
+    async def _with_storms(
+        self, db: Database, judged: Evaluated, now: datetime, *, holding: Collection[str]
+    ) -> list[Condition]:
+        """The alerts that are so, and the storms that they make with those that are open already."""
+        stored = await newest(db, sorted({one.identity[2] for one in judged.conditions}), findings=False)
+        rows = changes(stored, judged.conditions, now, holding=holding, judged=judged.judged)
+        kept = [row for row in stored.values() if is_storm(row)]  # no rule makes them: they are not over for that
+        ahead = {**merged(stored, rows), **{row.identity: row for row in kept}}
+        return [*judged.conditions, *storms(ahead.values(), now)]
 
     async def _keep(
         self,

@@ -6,9 +6,11 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from fleet import Fleet, Worker
+from pydantic import SecretStr
 from sinks import Got, HttpSink, http_sink
 
 from collector.alerts.rules import RuleSet, load, parse
@@ -80,7 +82,7 @@ async def test_a_claim_of_a_killed_collector_is_overtaken(fleet: Fleet, sink: Ht
     (alert,), _ = await rows_of(fleet.db, "default", fleet.now - timedelta(days=1), findings=False)
     doomed = watcher(sink)
     postman = doomed._postman
-    (due,) = postman._due(alert, [], {}, fleet.now)
+    (due,) = await postman._all_due(fleet.db, [alert], fleet.now)
     await postman._record(fleet.db, [postman._step(due, "claimed", round(fleet.now.timestamp() * 1000), "")])
     await fleet.live(15, watcher(sink))
     assert sink.got == []
@@ -205,9 +207,18 @@ async def test_the_failure_rate_needs_a_minimum_and_names_requests(fleet: Fleet,
         await fleet.tell(*_failed(worker, fleet, job))
     await _digested(fleet, *jobs[9:])
     await fleet.live(75, mine)
-    words = {got.json["rule"]: got.json["sentence"] for got in sink.got}
+    (first,) = told(sink)
+    rows, _ = await rows_of(fleet.db, "default", fleet.now - timedelta(days=1), findings=False)
+    words = {row.rule: row.sentence for row in rows}
     assert words["FailureRate"] == "12 of 12 requests of endpoint llama-chat failed in the last 15 min (100 %)."
     assert words["NewFailureGroup"].startswith("New failure on endpoint llama-chat: ")
+    fleet.now += timedelta(minutes=65)
+    await fleet.look(mine)
+    await fleet.live(75, mine)
+    await fleet.live(75, mine)
+    fleet.now += timedelta(minutes=5)
+    await fleet.look(mine)
+    assert told(sink) == [first, (first[0], "resolved")], "one failure, one incident"
 
 
 def _failed(worker: Worker, fleet: Fleet, job: str) -> list[object]:
@@ -220,12 +231,68 @@ def _failed(worker: Worker, fleet: Fleet, job: str) -> list[object]:
     ]
 
 
-async def test_a_storm_is_held_to_a_rate_and_not_lost(fleet: Fleet, sink: HttpSink) -> None:
-    for number in range(35):
-        fleet.add(1, f"endpoint-{number}")
+async def _all_dead(fleet: Fleet, workers: list[Worker]) -> None:
+    await fleet.tell(*(one.channel(fleet.now, "failing", consecutive=40, polls=40, age=40.0) for one in workers))
+
+
+async def test_fifty_endpoints_at_once_are_one_word_and_one_recovery(fleet: Fleet, sink: HttpSink) -> None:
+    for number in range(50):
+        fleet.add(1, f"endpoint-{number:02}")
+    mine, other = watcher(sink), watcher(sink)
+    await fleet.calm(mine, other)
+    await _all_dead(fleet, fleet.workers)
+    await fleet.live(60, mine, other)
+    assert told(sink) == [("DeadStopChannel", "open")]
+    assert sink.got[0].json["sentence"].startswith("DeadStopChannel on 50 endpoints since ")
+    assert "endpoint-00, endpoint-01" in sink.got[0].json["sentence"]
+    await _well_again(fleet, fleet.workers[:40])
+    await fleet.live(75, mine, other)
+    assert len(sink.got) == 1, "ten are dead still"
+    await _well_again(fleet, fleet.workers[40:])
+    await fleet.live(75, mine, watcher(sink))
+    assert told(sink) == [("DeadStopChannel", "open"), ("DeadStopChannel", "resolved")]
+
+
+async def test_a_storm_that_comes_by_and_by_is_two_words_and_a_later_incident_one_more(
+    fleet: Fleet, sink: HttpSink
+) -> None:
+    for number in range(14):
+        fleet.add(1, f"endpoint-{number:02}")
     mine = watcher(sink)
     await fleet.calm(mine)
-    await fleet.tell(*(one.channel(fleet.now, "failing", consecutive=40, polls=40, age=40.0) for one in fleet.workers))
+    for workers in (fleet.workers[:1], fleet.workers[1:2], fleet.workers[2:3], fleet.workers[3:12]):
+        await _all_dead(fleet, workers)
+        await fleet.live(15, mine)
+    assert told(sink) == [("DeadStopChannel", kind) for kind in ("open", "open", "spread")]
+    first, storm, grown = (got.json["sentence"] for got in sink.got)
+    assert "endpoint endpoint-00 is dead" in first
+    assert storm.startswith("DeadStopChannel on 3 endpoints")
+    assert grown.startswith("DeadStopChannel on 12 endpoints")
+    fleet.now += timedelta(minutes=20)
+    await fleet.tell(*(worker.beat(fleet.now) for worker in fleet.workers))
+    await _all_dead(fleet, fleet.workers[12:13])
+    await fleet.live(45, mine)
+    assert "endpoint endpoint-12 is dead" in sink.got[3].json["sentence"], "it is another incident"
+
+
+async def test_two_endpoints_are_two_words(fleet: Fleet, sink: HttpSink) -> None:
+    one, two = fleet.add(1, "one"), fleet.add(1, "two")
+    mine = watcher(sink)
+    await fleet.calm(mine)
+    for workers in (one, two):
+        await _all_dead(fleet, workers)
+        await fleet.live(15, mine)
+    assert len(sink.got) == 1, "the second waits: it may be the beginning of a storm"
+    await fleet.live(45, mine)
+    assert [got.json["endpoint_id"] for got in sink.got] == ["one", "two"]
+
+
+async def test_more_than_thirty_words_in_ten_minutes_wait_and_are_not_lost(fleet: Fleet, sink: HttpSink) -> None:
+    """Workers of no known endpoint: nothing says that they have anything in common."""
+    fleet.workers = [Worker(f"worker-{number}", endpoint="") for number in range(35)]
+    mine = watcher(sink)
+    await fleet.calm(mine)
+    await _all_dead(fleet, fleet.workers)
     await fleet.live(30, mine)
     assert len(sink.got) == 30
     fleet.now += timedelta(seconds=600)
@@ -242,6 +309,27 @@ async def test_the_dead_mans_switch_beats_only_while_the_watcher_sees(fleet: Fle
     await fleet.db.command("DROP TABLE findings")
     await fleet.live(90, mine)
     assert len(sink.got) == 2
+
+
+async def test_changed_rules_are_taken_up_and_a_mistake_leaves_those_before(
+    fleet: Fleet, sink: HttpSink, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("disable: [DeadStopChannel]", encoding="utf-8")
+    fleet.settings = fleet.settings.model_copy(
+        update={"alert_rules": str(file), "alert_webhook_url": SecretStr(sink.url)}
+    )
+    mine = Watch.of(fleet.settings)
+    await _disabled_everywhere(fleet)
+    await fleet.calm(mine)
+    assert sink.got == []
+    file.write_text("rules:\n- name: oops", encoding="utf-8")
+    await fleet.live(15, mine)
+    assert f"{file}:2: " in caplog.text
+    assert sink.got == []
+    file.write_text("disable: [CrashLoop]", encoding="utf-8")
+    await fleet.live(30, mine)
+    assert told(sink) == [("DeadStopChannel", "open")]
 
 
 async def test_a_watcher_that_cannot_ask_tells_people_without_the_store(fleet: Fleet, sink: HttpSink) -> None:

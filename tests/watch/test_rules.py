@@ -6,9 +6,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
-from collector.alerts.channels import CHANNELS
+from collector.alerts.channels import KINDS, channels_of
 from collector.alerts.rules import CHANNEL_NAMES, FINDING_CODES, RulesError, RuleSet, load, parse
+from collector.settings import Settings, SettingsError
 
 BUILT_IN = load(None)
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -20,7 +22,7 @@ def test_the_built_in_rules_are_those_that_the_page_describes() -> None:
         assert f"| `{rule.name}` |" in page
     for code in FINDING_CODES:
         assert f"`{code}`" in page
-    assert set(CHANNEL_NAMES) == set(CHANNELS)
+    assert set(CHANNEL_NAMES) == set(KINDS)
 
 
 def test_each_built_in_rule_has_a_runbook() -> None:
@@ -75,6 +77,13 @@ disable: [NewFailureGroup]
         ("silences:\n- until: tomorrow\n  comment: x", 2, "RFC 3339"),
         ("silences:\n- until: 2026-01-01T00:00:00\n  comment: x", 2, "has a zone"),
         ("silences:\n- until: 2026-01-01T00:00:00Z", 2, "comment: missing"),
+        ("channels:\n- kind: slack\n  tenants: [a]\n  url: http://x", 2, "name: missing"),
+        ("channels:\n- name: a\n  kind: fax\n  tenants: [a]", 3, "'fax' is none of"),
+        ("channels:\n- name: slack\n  kind: slack\n  tenants: [a]\n  url: http://x", 2, "slack is taken"),
+        ("channels:\n- name: a\n  kind: slack\n  tenants: [a]", 2, "url: missing"),
+        ("channels:\n- name: a\n  kind: slack\n  tenants: []\n  url: http://x", 4, "at least one"),
+        ("channels:\n- name: a\n  kind: slack\n  tenants: [a]\n  url: http://x\n  key: k", 6, "slack has none"),
+        ("channels:\n- name: a\n  kind: slack\n  tenants: [a]\n  url_file: /nowhere/x", 5, "cannot read it"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(text: str, line: int, said: str) -> None:
@@ -98,6 +107,32 @@ def test_hostile_files_are_refused(text: str) -> None:
 def test_a_file_that_is_not_there_is_said() -> None:
     with pytest.raises(RulesError, match="STALLSCOPE_ALERT_RULES"):
         load("/nowhere/rules.yaml")
+
+
+def test_a_tenant_with_channels_of_its_own_is_told_there_alone(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("routing-key\n", encoding="utf-8")
+    text = f"""
+channels:
+  - name: acme-pages
+    kind: pagerduty
+    tenants: ["acme*"]
+    key_file: {tmp_path}/key
+rules:
+  - name: CrashLoop
+    measure: finding
+    codes: [crash_loop]
+    severity: error
+    channels: [acme-pages, slack]
+"""
+    rules = parse(text, "mine.yaml", over=BUILT_IN)
+    found = channels_of(Settings(alert_slack_url=SecretStr("https://slack.example/x")), rules.channels)
+    assert set(found) == {"slack", "acme-pages"}
+    assert "routing-key" not in repr(rules)
+    reached = {(name, tenant) for name in found for tenant in ("acme-1", "other") if rules.reaches(name, tenant)}
+    assert reached == {("acme-pages", "acme-1"), ("slack", "other")}
+    bad = parse(text.replace("pagerduty", "slack").replace("key_file", "url_file"), "mine.yaml", over=BUILT_IN)
+    with pytest.raises(SettingsError, match="channel acme-pages: url begins with http"):
+        channels_of(Settings(), bad.channels)
 
 
 def test_a_silence_fits_until_it_ends() -> None:
