@@ -10,6 +10,7 @@ def load_model() -> None: ...
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -26,9 +27,18 @@ HookFunction = TypeVar("HookFunction", bound=Callable[[], Any])
 # What does the work is loaded with the first call: the server imports this package too, for its shared language.
 
 
-def instrument() -> None:
-    """Watch this worker. Never raises; a second call does nothing; `OTEL_SDK_DISABLED=true` makes it do nothing."""
+def instrument(*, relaunch: bool = False) -> None:
+    """Watch this worker. Never raises; a second call does nothing; `OTEL_SDK_DISABLED=true` makes it do nothing.
+
+    `relaunch`: the program is run again from its start, in this process's place, under the launcher, which sees its
+    death and all its output too. For the first lines of the program itself; where that cannot be, stderr says why and
+    the worker is watched as without it.
+    """
     try:
+        if relaunch:
+            from sdk_exporter.relaunch import relaunch as run_again
+
+            run_again(str(sys._getframe(1).f_globals.get("__name__")))
         from sdk_exporter import attach
 
         attach.instrument()
