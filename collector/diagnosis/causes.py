@@ -306,7 +306,7 @@ def _went_well(told: _Told) -> bool:
         if said.level == "error" and not said.harmless and not told.outcome.is_soft(index)
     ]
     up = max(told.outcome.up, default=-1) if clues.phase in ("boot", "prestart", None) else -1
-    if up >= 0 and not _failed_around(told, up) and not any(index > up for index in unanswered):
+    if up >= 0 and not _failed_after(told, up) and not any(index > up for index in unanswered):
         return True
     done = max(told.outcome.done, default=-1)
     harmless = any(said.harmless for said in told.reading.statements)
@@ -320,12 +320,16 @@ def _went_well(told: _Told) -> bool:
 
 def _failed_around(told: _Told, index: int) -> bool:
     """Whether something failed for good, before or after; a hint after success is a failure too."""
+    # a traceback whose end is not here
+    return any(said.frame and not said.harmless for said in told.reading.statements) or _failed_after(told, index)
+
+
+def _failed_after(told: _Told, index: int) -> bool:
+    """Whether something failed for good, or anything failed after this: a server came up in spite of the rest."""
     if told.outcome.fatal or any(hit.index > index for hit in told.hits):
         return True
-    statements = told.reading.statements
-    if any(said.frame and not said.harmless for said in statements):  # a traceback whose end is not here
-        return True
-    return any(said.exception and not said.harmless for said in statements[index + 1 :])
+    later = told.reading.statements[index + 1 :]
+    return any((said.exception or said.frame) and not said.harmless for said in later)
 
 
 # --- wording -----------------------------------------------------------------------------------------------------

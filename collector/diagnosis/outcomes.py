@@ -42,7 +42,7 @@ _FATAL: Final = (
     r"|Engine process failed to start|EngineDeadError|exited with code [1-9]|ShardCannotStart"
     r"|WorkerProc initialization failed|ChildFailedError|Application startup failed|Initialization failed"
     r"|failed to start\b|Job failed|Handler failed|Failed to (?:load|initialize|start) (?:model|engine|server)"
-    r"|core dumped|failed to load all models|Traceback \(most recent call last\)|Exception during processing"
+    r"|core dumped|failed to load all models|Exception during processing"
     r"|Failed to validate prompt"
 )
 _MARKS: Final = tuple(re.compile(pattern, re.IGNORECASE) for pattern in (_UP, _DONE, _SOFT, _FATAL))

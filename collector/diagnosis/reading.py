@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
+from collector.diagnosis.prefixes import core_of, shared_prefix
+
 Level = Literal["debug", "info", "warning", "error", ""]
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]{0,32}[ -/]?[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\-_])?")
@@ -20,44 +22,6 @@ _BARE_COLOUR = re.compile(r"\[(?:\d{1,3};){0,4}\d{1,3}m")  # the escape characte
 _ESCAPED_BREAK = re.compile(r"(?:\\r)?\\n")
 _GLUED = re.compile(r"(?<=\})(?=\{\")")
 _PROGRESS = re.compile(r"\d{1,3}%[ |\u2500-\u25ff]|\d(?:it/s|s/it|[kKMG]i?B/s)")
-
-# What stands before a message: container, time, process, level, source place. Each alternative begins with something
-# that no message begins with, so that "[Errno 28] …" stays whole.
-_ALTERNATIVES = (
-    # (EngineCore_0 pid=123) · (MapWorker(MapBatches(Actor)) pid=1458, ip=10.0.0.1)
-    r"\s{0,2}\(\s*[A-Za-z][^()\n]{0,60}(?:\([^()\n]{0,60}(?:\([^()\n]{0,60}\)[^()\n]{0,20})?\)[^()\n]{0,40})?"
-    r"pid=[^()\n]{0,60}\) ?",
-    r"\[rank\d+\]: ?",
-    # 2025-10-17T18:26:00.123Z · [2025-10-17 18:26:00 TP0] · 2025-10-17 18:26:00,123 -
-    r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[.,:]\d+)?(?:Z| ?[+-]\d\d:?\d\d)?"
-    r"(?: (?:TP|DP|PP|EP|Rank)\d*[^\]\n]{0,20})?\]?(?: -|:)?[ \t]?",
-    r"\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?[ ]",
-    # Mar 11 04:33:08 host unit[123]:
-    r"[A-Z][a-z]{2} [\d ]\d \d\d:\d\d:\d\dZ? \S{1,60} [\w./-]{1,40}(?:\[\d+\])?:?[ ]",
-    # ERROR 11-02 10:00:00 [core.py:708] · [ERROR] · ERROR | · ERROR:
-    r"\[?(?:ERROR|INFO|WARN|WARNING|CRITICAL|FATAL|DEBUG|TRACE|Error|Info|Warning|error|info|warn)\]?"
-    r"(?: \d\d-\d\d \d\d:\d\d:\d\d(?: \[[\w.]{1,60}:\d+\]| [\w.]{1,60}:\d+\])?| *\||: ?| +-| (?=\[)|\t|(?<=\])"
-    r"| +(?=[a-z_-]+:)) ?",
-    # E0705 08:07:40.219789 79386 main.cc:245] · [E813 02:01:56.118212730 ProcessGroupNCCL.cpp:1896]
-    r"[IWEF]\d{4} [\d:.]{8,18} +\d+ (?:[\w/.-]{1,80}:\d+\] )",
-    r"\[[EWI]\d{3,6} [\d:.]{8,24} [\w./]{1,80}:\d+\][ ]",
-    # qwen35-4b  |
-    r"\w[\w.-]{0,60} {1,16}\|[ ]",
-    r"\| *(?:ERROR|INFO|WARNING|DEBUG|CRITICAL) *\| *(?:std(?:err|out) *\| )?",
-    r"std(?:err|out) [FP] |\[std(?:err|out)\]:? |std(?:err|out):[ ]",
-    r"\[[\w./-]{1,40}/(?:STDERR|STDOUT|stderr|stdout)\][ ]",
-    r"\[\d+(?:\.\d+)?\]:? (?=[A-Z])",
-    # ERROR:root: · ERROR    xinference.api 1 ERROR
-    r"(?<=:)(?:__main__|[a-z_]{2,30}(?:\.[a-z_]{2,30}){0,6}): ?(?=\S)",
-    r"[a-z_]{2,20}(?:\.[a-z_]{2,30}){1,6} \d+ (?:ERROR|INFO|WARNING|CRITICAL) +",
-    r"\[address=[^\]\n]{1,60}\][ ]",
-    r"[a-z-]{2,30}: (?=text_generation_launcher)|text_generation_launcher:[ ]",
-    r" {0,12}[|+] (?=[ A-Za-z])",
-    r'\{"log": ?"',
-    r"!!! Exception during processing ?!!![ ]",
-)
-_PREFIX = re.compile("|".join(f"(?:{one})" for one in _ALTERNATIVES))
-_PREFIX_DEPTH = 7  # a compose name, two times, two processes, a level and a place
 
 _LEVEL = re.compile(r"\b(DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|Error|Warning|Info)\b")
 _LEVELS: dict[str, Level] = {
@@ -139,6 +103,7 @@ def read(text: str, stacktrace: str = "") -> Reading:
     lines = tuple(text.split("\n"))
     statements = [said for number, line in enumerate(lines, 1) for said in _statements(number, line)]
     statements += [said for line in stacktrace.split("\n") for said in _statements(0, line)]
+    _strip_shared(statements)
     _mark(statements)
     starts, at = [], 0
     for said in statements:
@@ -201,7 +166,31 @@ def _statements(number: int, line: str) -> list[Statement]:
     pieces = _overwritten(plain) if "\r" in plain else [plain]
     said = [piece for shown in pieces for piece in _unescaped(shown)]
     level, process = _level(plain), _process(plain)
-    return [Statement(number, piece, _core(piece), process, level) for piece in said]
+    statements = [Statement(number, piece, core_of(piece), process, level) for piece in said]
+    if plain.startswith("{"):
+        _open_record(statements)
+    return statements
+
+
+# A log record as one line of JSON: its message, and what stands behind that.
+_RECORD = re.compile(r'\{[^\n]{0,400}?"(?:message|msg|log|textPayload|event|body|line)": ?"(?!\{)')
+_RECORD_LEVEL = re.compile(r'"(?:level|severity|levelname|lvl)": ?"(\w{1,10})",? ?')
+_RECORD_END = re.compile(r'"(?:, ?"[\w.@-]{1,40}": ?[^\n]*)?\}{1,3}\s*$')
+
+
+def _open_record(statements: list[Statement]) -> None:
+    """The message alone where the line is a record; the text stays whole, for its other fields tell too."""
+    first, last = statements[0], statements[-1]
+    if '"error_' in first.text[:200] or not (found := _RECORD.match(first.text)):
+        return
+    first.core = core_of(first.text[found.end() :])
+    level = _RECORD_LEVEL.search(first.text) or _RECORD_LEVEL.search(last.text)
+    for said in statements if level else ():
+        said.level = _LEVELS.get(level[1].upper(), "") if level else ""
+    first.text = _RECORD_LEVEL.sub("", first.text)
+    end = _RECORD_END.search(last.core)
+    if end:
+        last.core = last.core[: end.start()]
 
 
 def _overwritten(line: str) -> list[str]:
@@ -242,14 +231,37 @@ def _process(line: str) -> str:
     return "/".join(found[0] for found in islice(_PROCESS.finditer(head), 3))
 
 
-def _core(text: str) -> str:
-    at = 0
-    for _ in range(_PREFIX_DEPTH):
-        found = _PREFIX.match(text, at)
-        if not found or found.end() == at:
-            break
-        at = found.end()
-    return text[at:]
+# --- what stands before every line --------------------------------------------------------------------------------
+
+
+def _strip_shared(statements: list[Statement]) -> None:
+    """What a collector of logs put before every line is no part of any message, and a level there tells of no line."""
+    firsts = [
+        said
+        for before, said in zip([None, *statements], statements, strict=False)
+        if said.core.strip() and (before is None or said.line != before.line or said.line == 0)
+    ]
+    prefix = shared_prefix([said.core for said in firsts])
+    for said in firsts if prefix else ():
+        found = prefix.match(said.core) if prefix else None
+        if found:
+            said.core = core_of(said.core[found.end() :])
+    if len(firsts) < _LEVELLED:
+        return
+    for level in (_MILD_LEVEL, _ERROR_LEVEL):
+        if sum(level.search(_before(said)) is not None for said in firsts) >= _STREAM_SHARE * len(firsts):
+            for said in firsts:
+                said.text, said.level = said.core, _level(said.core)
+            return
+
+
+_LEVELLED, _STREAM_SHARE = 4, 0.9  # lines, and the share of them that bear one level: then it is the stream's
+_MILD_LEVEL = re.compile(r"\b(?:info|debug|stdout)\b", re.IGNORECASE)
+_ERROR_LEVEL = re.compile(r"\b(?:error|stderr)\b", re.IGNORECASE)
+
+
+def _before(said: Statement) -> str:
+    return said.text[: len(said.text) - len(said.core)]
 
 
 # --- what belongs to what ---------------------------------------------------------------------------------------

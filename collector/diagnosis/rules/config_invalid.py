@@ -89,7 +89,7 @@ RULE = Rule(
             says="the configuration holds a key that the program does not know",
         ),
         Signal(
-            r"a value is required for '|unrecognized arguments?:|unexpected argument '"
+            r"a value is required for '|requires a value but none|unrecognized arguments?:|unexpected argument '"
             r"|the following (?:required )?arguments (?:are required|were not provided)"
             r"|invalid choice: |error: argument -|\berror: invalid argument: \S{1,60}$|unknown (?:flag|option"
             r"|argument|shorthand flag)"

@@ -252,6 +252,7 @@ RULE = Rule(
             ),
             Tier.RESOURCE,
             strength="likely",
+            unless=r"(?:KV|state|mamba)[ _-]?cache",
         ),
     ),
 )

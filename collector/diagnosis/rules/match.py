@@ -190,7 +190,7 @@ def _only_quotes(said: Statement) -> bool:
     """Whether no word outside the quotes of this line, which is no error and no record, tells of a failure."""
     if said.exception or said.code or said.level in ("warning", "error") or said.core[:1] in ("{", "[", "'", '"', ""):
         return False
-    if len(said.text) > 2000 or _FIELDS.search(said.core) or not _QUOTED.search(said.text):
+    if len(said.text) > 2000 or _FIELDS.search(said.text) or not _QUOTED.search(said.text):
         return False
     return not _TELLS.search(_QUOTED.sub("", said.text))
 

@@ -151,7 +151,8 @@ RULE = Rule(
             r"|Poll failed for model directory[^\n]{0,120}failed to (?:open|stat)"
             r"|unable to find '[^'\n]{1,120}' for model"
             r"|model not found in (?:repository|registry|store)"
-            r"|failed to stat (?:file )?[^\n]{0,120}model|RestException: RESOURCE_DOES_NOT_EXIST"
+            r"|(?:failed|unable) to stat (?:file )?[^\n]{0,120}model|failed to load model repository"
+            r"|RestException: RESOURCE_DOES_NOT_EXIST"
             r"|Registered Model with name=",
             "a model store holds no such entry",
             (

@@ -114,7 +114,7 @@ RULE = Rule(
                 " in the `quantization` argument (awq).",
                 "gguf_init_from_file: tensor 'x' has invalid ggml type 39",
             ),
-            unless=r"current GPU|Minimum capability|(?-i:\bINFO\b)|\bWARN",
+            unless=r"current GPU|Minimum capability|\bINFO\b|\bWARN",
         ),
         Signal(
             r"rope_scaling` must be a dictionary|rope_scaling|(?:Weights only load failed"

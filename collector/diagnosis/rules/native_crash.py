@@ -116,6 +116,7 @@ RULE = Rule(
             ),
             Tier.CRASH,
             strength="possible",
+            unless_near=r"panicexception",  # what the panic was made into says it
             says="a check in native code failed",
         ),
         Signal(

@@ -95,6 +95,10 @@ class CompiledSignal:
     lead: re.Pattern[str] | None
 
 
+# "INFO" in a counter-signal is the level that a line is told at, not the word.
+_LEVEL_INFO = r"(?-i:(?<!NCCL_DEBUG=)\bINFO\b)"
+
+
 def compile_signal(rule: Rule, signal: Signal) -> CompiledSignal:
     """Raises ValueError where no literal text can be found that every match contains (see `needles`)."""
     return CompiledSignal(
@@ -103,7 +107,7 @@ def compile_signal(rule: Rule, signal: Signal) -> CompiledSignal:
         needles=needles_of(signal.pattern),
         pattern=re.compile(signal.pattern, re.IGNORECASE),
         at_start=signal.pattern.startswith("^") or "|^" in signal.pattern,
-        unless=_compiled(signal.unless),
+        unless=_compiled(None if signal.unless is None else signal.unless.replace(r"\bINFO\b", _LEVEL_INFO)),
         near=_compiled(signal.near),
         unless_near=_compiled(signal.unless_near),
         lead=_compiled(signal.lead),
