@@ -56,14 +56,14 @@ def test_a_statement_knows_its_physical_line() -> None:
 
     reading = read(text)
 
-    assert [(said.line, said.core) for said in reading.statements if said.exception] == [(2, "KeyError: 'x'\"}")]
+    assert [(said.line, said.core) for said in reading.statements if said.exception] == [(2, "KeyError: 'x'")]
     assert reading.lines[1].startswith('{"level"')
 
 
 def test_an_overwritten_progress_bar_leaves_its_last_state_and_the_error() -> None:
     line = " 10%|# | 1/10 [00:01]\r 20%|## | 2/10 [00:02]\r 30%|### | 3/10 [00:03]\rRuntimeError: stop"
 
-    assert cores(line) == [" 30%|### | 3/10 [00:03]", "RuntimeError: stop"]
+    assert cores(line) == ["30%|### | 3/10 [00:03]", "RuntimeError: stop"]
 
 
 def test_glued_records_part() -> None:
