@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 PYTEST_PROCESSES ?= 4
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test check format bench soak docs parts clean
+.PHONY: run test check format bench soak docs parts clean requirements audit
 
 run: $(VENV)/.demo          ## start the demo: server, platform stand-in, real workers
 	$(BIN)/stallscope demo
@@ -26,7 +26,7 @@ format: $(VENV)/.test       ## write the formatting that `check` wants
 	$(BIN)/ruff check --fix .
 
 soak: $(VENV)/.test         ## 1,000 workers killed at random moments: nothing lost, nothing twice (about 15 minutes)
-	SOAK_KILLS=1000 $(BIN)/python -m pytest tests/recorder/test_death_matrix.py -k random $(PYTEST_ARGS)
+	SOAK_KILLS=1000 $(BIN)/python -m pytest tests/recorder/test_death_matrix.py -k "random or shipped" $(PYTEST_ARGS)
 
 bench: $(VENV)/.bench       ## what the exporter costs, side by side with others: see docs/benchmarks.md
 	$(BIN)/python benchmarks/exporter.py
@@ -34,6 +34,13 @@ bench: $(VENV)/.bench       ## what the exporter costs, side by side with others
 docs: $(VENV)/.test         ## write the pages that are made from code
 	$(BIN)/python -m collector.diagnosis.verdicts_page > docs/verdicts.md
 	$(BIN)/python helm/generate.py
+
+requirements: $(VENV)/.test ## write down the versions that the server's image installs: those that the tests ran with
+	$(BIN)/python docker/dependencies.py requirements > docker/requirements.new
+	mv docker/requirements.new docker/requirements.txt
+
+audit: $(VENV)/.audit       ## licences, known weaknesses, and a bill of materials (var/sbom.json) of the server's image
+	sh docker/audit.sh $(BIN)
 
 parts: $(VENV)/.test        ## the real ClickHouse server library and a browser; says what it could not have
 	sh tests/fetch_parts.sh
@@ -51,6 +58,10 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml sdk_exporter/pyproject.toml
 $(VENV)/.test: $(BIN)/python pyproject.toml sdk_exporter/pyproject.toml
 	$(BIN)/python -m pip install -q -e './sdk_exporter[auto]' -e '.[test]'
 	touch $@ $(VENV)/.demo
+
+$(VENV)/.audit: $(VENV)/.test
+	$(BIN)/python -m pip install -q -e '.[audit]'
+	touch $@
 
 $(VENV)/.bench: $(VENV)/.test
 	$(BIN)/python -m pip install -q -e '.[bench]'
