@@ -42,6 +42,13 @@ requirements: $(VENV)/.test ## write down the versions that the server's image i
 audit: $(VENV)/.audit       ## licences, known weaknesses, and a bill of materials (var/sbom.json) of the server's image
 	sh docker/audit.sh $(BIN)
 
+requirements: $(VENV)/.test ## write down the versions that the server's image installs: those that the tests ran with
+	$(BIN)/python docker/dependencies.py requirements > docker/requirements.new
+	mv docker/requirements.new docker/requirements.txt
+
+audit: $(VENV)/.audit       ## licences, known weaknesses, and a bill of materials (var/sbom.json) of the server's image
+	sh docker/audit.sh $(BIN)
+
 parts: $(VENV)/.test        ## the real ClickHouse server library and a browser; says what it could not have
 	sh tests/fetch_parts.sh
 
@@ -58,6 +65,10 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml sdk_exporter/pyproject.toml
 $(VENV)/.test: $(BIN)/python pyproject.toml sdk_exporter/pyproject.toml
 	$(BIN)/python -m pip install -q -e './sdk_exporter[auto]' -e '.[test]'
 	touch $@ $(VENV)/.demo
+
+$(VENV)/.audit: $(VENV)/.test
+	$(BIN)/python -m pip install -q -e '.[audit]'
+	touch $@
 
 $(VENV)/.audit: $(VENV)/.test
 	$(BIN)/python -m pip install -q -e '.[audit]'
