@@ -91,6 +91,8 @@ class Key:
     PRESTART_KIND: Final = "stallscope.prestart.kind"
     CLAIM_WAIT_SECONDS: Final = "stallscope.claim.wait_seconds"
     CLAIM_BATCH_SIZE: Final = "stallscope.claim.batch_size"
+    CLAIM_UNREAD: Final = "stallscope.claim.unread"
+    """On `job_take`: the worker ended with an answer to its poll unread, whose requests nobody can name."""
     HANDLER_KIND: Final = "stallscope.handler.kind"
     HANDLER_CHUNKS: Final = "stallscope.handler.chunks"
     HANDLER_CHUNKS_LOST: Final = "stallscope.handler.chunks_lost"

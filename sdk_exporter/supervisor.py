@@ -21,8 +21,9 @@ import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
-from sdk_exporter import bounds, events
-from sdk_exporter.contract import MESSAGE_BYTES, STACKTRACE_BYTES, Key, PrestartKind, SpanName
+from sdk_exporter import bounds, events, interruption
+from sdk_exporter.contract import MESSAGE_BYTES, Key, PrestartKind, SpanName
+from sdk_exporter.failure import Failure, PrestartInterrupted, failure_of, timeout_of
 from sdk_exporter.settings import warn_once
 
 CLAIM_TO_FAIL_SECONDS: Final = 10.0
@@ -31,6 +32,10 @@ FAIL_REQUESTS_SECONDS: Final = 15.0
 """Most time for handing in the failures: three tries of the SDK and their pauses take about 5 s."""
 LOOP_ANSWER_SECONDS: Final = 1.0
 """A loop that does not come to a callback in this time is taken for blocked."""
+LOOP_ROUNDS: Final = 20
+"""Rounds of the loop in which it reads an answer that has come to an open poll: headers, body, the SDK's own steps."""
+FREEING_TRIES: Final = 2
+"""A hook that blocks the loop is interrupted so often."""
 IN_HAND_LOOK_SECONDS: Final = 0.05
 EXIT_FAILED: Final = 1
 EXIT_SHUTDOWN: Final = 0
@@ -54,39 +59,6 @@ class Phase:
 
     def __init__(self, kind: PrestartKind, hooks: Sequence[Hook], timeout_seconds: float | None) -> None:
         self.kind, self.hooks, self.timeout_seconds = kind, hooks, timeout_seconds
-
-
-class Failure:
-    """Why the worker cannot start, in the words that the requests in hand are failed with."""
-
-    __slots__ = ("error", "event", "hook", "is_shutdown", "stack")
-
-    def __init__(self, event: str, error: BaseException, hook: str, *, stack: str, is_shutdown: bool = False) -> None:
-        self.event, self.error, self.hook = event, error, hook
-        self.stack = stack
-        self.is_shutdown = is_shutdown
-
-    def payload(self) -> dict[str, str]:
-        """JSON object of strings, the request's error to its caller. Redacted, each part within its bound."""
-        return {
-            "event": self.event,
-            "error_type": type_name(self.error),
-            "error_message": events.redacted(_message(self.error), MESSAGE_BYTES),
-            "error_traceback": events.redacted(self.stack, STACKTRACE_BYTES, keep_end=True),
-            "hook": bounds.clip(self.hook, MESSAGE_BYTES),
-        }
-
-
-class PrestartTimeout(Exception):
-    """The hooks exceeded the bound of their phase."""
-
-
-class InitializerTimeout(Exception):
-    """The initializer exceeded its bound."""
-
-
-class PrestartInterrupted(Exception):
-    """The worker was told to shut down before it was ready."""
 
 
 _hooks: list[Hook] = []
@@ -172,16 +144,20 @@ class Supervisor:
         claim: Callable[[], Coroutine[Any, Any, None]],
         at_exit: Callable[[Failure], None],
         is_claiming: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`fail` hands in the failure of one request id, `claim` takes one if there is one (both on a loop of the
-        supervisor's own); `at_exit` tells what is left before the process is gone.
+        """To be made on the loop's thread. `fail` hands in the failure of one request id, `claim` takes one if there
+        is one (both on a loop of the supervisor's own); `at_exit` tells what is left before the process is gone.
         """
         self._phases, self._loop = phases, loop
         self._in_hand, self._fail, self._claim = in_hand, fail, claim
         self._at_exit, self._is_claiming = at_exit, is_claiming
+        self._clock, self._sleep = clock, sleep
         # A SimpleQueue may be put into from a signal handler.
         self._messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._task: asyncio.Task[None] | None = None
+        self._interruption = interruption.Interruption(loop)
         self.gate = asyncio.Event()
 
     def start(self) -> None:
@@ -195,10 +171,14 @@ class Supervisor:
         try:
             failure = self._run_phases()
         except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave the requests waiting for ever
-            failure = _failure(PrestartKind.HOOK, error, "unknown")
+            failure = failure_of(PrestartKind.HOOK, error, "unknown")
         if failure is not None:
             self._end_worker(failure)
-        self._loop.call_soon_threadsafe(self.gate.set)
+        self._in_loop(self._open_gate)
+
+    def _open_gate(self) -> None:
+        self._interruption.put_away()
+        self.gate.set()
 
     def _run_phases(self) -> Failure | None:
         for phase in self._phases:
@@ -210,7 +190,7 @@ class Supervisor:
     def _run_phase(self, phase: Phase) -> Failure | None:
         attributes = {Key.PRESTART_KIND: phase.kind.value, Key.PRESTART_TIMEOUT_SECONDS: phase.timeout_seconds}
         span = events.begin(SpanName.PRESTART, attributes)
-        deadline = None if phase.timeout_seconds is None else time.monotonic() + phase.timeout_seconds
+        deadline = None if phase.timeout_seconds is None else self._clock() + phase.timeout_seconds
         for hook in phase.hooks:
             about = {Key.PRESTART_HOOK: hook.name, Key.PRESTART_KIND: phase.kind.value}
             hook_span = events.begin(SpanName.PRESTART_HOOK, about, parent=span)
@@ -219,9 +199,9 @@ class Supervisor:
             if error is None:
                 hook_span.end()
                 continue
-            failure = _failure(phase.kind, error, hook.name)
-            _say(failure)
-            told = _told(failure)
+            failure = failure_of(phase.kind, error, hook.name)
+            failure.say()
+            told = failure.told()
             hook_span.end(error=told)
             span.end(error=told, attributes={Key.PRESTART_HOOK: hook.name})
             return failure
@@ -230,11 +210,11 @@ class Supervisor:
 
     def _run_hook(self, hook: Hook, deadline: float | None, phase: Phase) -> BaseException | None:
         """What the hook failed with, or None."""
-        if deadline is not None and deadline <= time.monotonic():
+        if deadline is not None and deadline <= self._clock():
             return _timeout(phase, hook)
         self._begin(hook)
         while True:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            left = None if deadline is None else max(0.0, deadline - self._clock())
             try:
                 what, value = self._messages.get(timeout=left)
             except queue.Empty:
@@ -281,7 +261,7 @@ class Supervisor:
         def schedule() -> None:
             self._task = self._loop.create_task(run())
 
-        self._loop.call_soon_threadsafe(schedule)
+        self._in_loop(schedule)
 
     def _cancel(self) -> None:
         """Ask an async hook to stop. Nobody waits for it: the process ends soon."""
@@ -290,17 +270,25 @@ class Supervisor:
             if self._task is not None:
                 self._task.cancel()
 
-        self._loop.call_soon_threadsafe(cancel)
+        self._in_loop(cancel)
+
+    def _in_loop(self, callback: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            pass  # the worker has left the loop already
 
     # ------------------------------------------------------------------------------------------------ failing
 
     def _end_worker(self, failure: Failure) -> None:
         """Fail what is in hand, then leave at once: open polls of the SDK would hold the process for up to 90 s."""
         try:
-            if not failure.is_shutdown:
+            told: set[str] = set()
+            self._fail_all(failure, told)
+            self._free_loop()
+            if not (failure.is_shutdown or told):
                 self._wait_for_a_request()
-            # A loop of its own: the worker's may be blocked by the very hook that failed.
-            asyncio.run(self._fail_all(failure))
+            self._fail_all(failure, told)
         except Exception:  # noqa: BLE001 - whatever went wrong, the exit is the promise
             traceback.print_exc()
         finally:
@@ -309,16 +297,51 @@ class Supervisor:
             _flush()
             os._exit(EXIT_SHUTDOWN if failure.is_shutdown else EXIT_FAILED)
 
+    def _fail_all(self, failure: Failure, told: set[str]) -> None:
+        """All requests in hand but those told already, on a loop of our own: the hook may block the worker's."""
+        if any(job_id not in told for job_id in self._in_hand()):
+            asyncio.run(self._fail_in_hand(failure, told))
+
+    async def _fail_in_hand(self, failure: Failure, told: set[str]) -> None:
+        """At once, and those that are claimed while the others are told."""
+        deadline = self._clock() + FAIL_REQUESTS_SECONDS
+        while (left := deadline - self._clock()) > 0:
+            waiting = [job_id for job_id in self._in_hand() if job_id not in told]
+            if not waiting:
+                return
+            told.update(waiting)
+            failing = [self._fail(job_id, failure.payload()) for job_id in waiting]
+            await asyncio.wait_for(asyncio.gather(*failing, return_exceptions=True), left)
+
+    def _free_loop(self) -> None:
+        """Let the loop read what has come to its open poll: that request is claimed, and nobody else knows its id."""
+        for _ in range(FREEING_TRIES):
+            if self._loop_turns():
+                return
+            self._interruption.send(self._task)
+
+    def _loop_turns(self) -> bool:
+        deadline = time.monotonic() + LOOP_ANSWER_SECONDS
+        for _ in range(LOOP_ROUNDS):
+            if not self._loop_answers():
+                return False
+            if time.monotonic() > deadline:
+                break  # it does, and slowly: the exit comes first
+        return True
+
+    def _loop_answers(self) -> bool:
+        answered = threading.Event()
+        self._in_loop(answered.set)
+        return answered.wait(LOOP_ANSWER_SECONDS) or self._loop.is_closed()
+
     def _wait_for_a_request(self) -> None:
         """The SDK goes on claiming meanwhile, unless its loop is blocked; the first request that comes hears why."""
-        deadline = time.monotonic() + CLAIM_TO_FAIL_SECONDS
-        is_blocked: bool | None = None
-        while not self._in_hand() and self._is_claiming() and (left := deadline - time.monotonic()) > 0:
-            if is_blocked is None:
-                is_blocked = self._is_loop_blocked()
+        deadline = self._clock() + CLAIM_TO_FAIL_SECONDS
+        is_blocked = not self._loop_answers()
+        while not self._in_hand() and self._is_claiming() and (left := deadline - self._clock()) > 0:
             if is_blocked:
                 self._claim_one(left)
-            time.sleep(IN_HAND_LOOK_SECONDS)
+            self._sleep(IN_HAND_LOOK_SECONDS)
 
     def _claim_one(self, seconds: float) -> None:
         """One poll in the blocked loop's place; it may end empty."""
@@ -327,96 +350,9 @@ class Supervisor:
         except Exception:  # noqa: BLE001, S110 - whatever the poll met, the next one may do better
             pass
 
-    def _is_loop_blocked(self) -> bool:
-        answered = threading.Event()
-        self._loop.call_soon_threadsafe(answered.set)
-        return not answered.wait(LOOP_ANSWER_SECONDS)
-
-    async def _fail_all(self, failure: Failure) -> None:
-        """All requests in hand, and those that are claimed while they are told."""
-        deadline = time.monotonic() + FAIL_REQUESTS_SECONDS
-        told: set[str] = set()
-        while time.monotonic() < deadline:
-            waiting = [job_id for job_id in self._in_hand() if job_id not in told]
-            if not waiting:
-                return
-            told.update(waiting)
-            failing = [self._fail(job_id, failure.payload()) for job_id in waiting]
-            await asyncio.wait_for(
-                asyncio.gather(*failing, return_exceptions=True), max(0.1, deadline - time.monotonic())
-            )
-
 
 def _timeout(phase: Phase, hook: Hook) -> Exception:
     return timeout_of(phase.kind, phase.timeout_seconds or 0.0, hook.name)
-
-
-def timeout_of(kind: PrestartKind, timeout_seconds: float, hook_name: str) -> Exception:
-    """The bound's expiry, in words that name the hook running then."""
-    if kind is PrestartKind.INITIALIZER:
-        return InitializerTimeout(f"initializer '{hook_name}' exceeded init_timeout of {timeout_seconds:g} s")
-    return PrestartTimeout(
-        f"prestart exceeded its timeout of {timeout_seconds:g} s while hook '{hook_name}' was running"
-    )
-
-
-def told_error(error: BaseException) -> dict[str, str]:
-    """Type, message and stack trace as they are told, our own errors by their bare name."""
-    return {**events.told_exception(error), "type": type_name(error)}
-
-
-def _failure(kind: PrestartKind, error: BaseException, hook: str) -> Failure:
-    event = "init_failed" if kind is PrestartKind.INITIALIZER else "prestart_failed"
-    try:
-        stack = "".join(traceback.format_exception(type(error), _without_own_frames(error), error.__traceback__))
-    except Exception:  # noqa: BLE001 - the user's own __str__ may do anything
-        stack = type_name(error)
-    return Failure(event, error, hook, stack=stack, is_shutdown=isinstance(error, PrestartInterrupted))
-
-
-def _without_own_frames(error: BaseException) -> BaseException:
-    """The trace as the user would see it: without the frame of ours that called the hook."""
-    trace = error.__traceback__
-    if trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename == __file__:
-        return error.with_traceback(trace.tb_next)
-    return error
-
-
-def _told(failure: Failure) -> dict[str, str]:
-    payload = failure.payload()
-    return {
-        "type": payload["error_type"],
-        "message": payload["error_message"],
-        "stacktrace": payload["error_traceback"],
-    }
-
-
-def type_name(error: BaseException) -> str:
-    """Our own errors by their bare name: they are words of the contract's payload."""
-    if isinstance(error, (PrestartTimeout, InitializerTimeout, PrestartInterrupted)):
-        return type(error).__name__
-    return events.type_name(type(error))
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - hostile __str__
-        return "<message could not be read>"
-
-
-def _say(failure: Failure) -> None:
-    """What the interpreter would have printed for an uncaught exception, and one line that says what follows."""
-    what = "initializer" if failure.event == "init_failed" else "prestart hook"
-    try:
-        if not failure.is_shutdown:
-            sys.stderr.write(failure.stack)
-        sys.stderr.write(
-            f"stallscope: {what} '{failure.hook}' failed ({type_name(failure.error)}); "
-            "requests in hand are failed and the worker exits\n"
-        )
-    except Exception:  # noqa: BLE001, S110 - no stderr, no line
-        pass
 
 
 def _end_children() -> None:

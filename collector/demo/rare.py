@@ -318,6 +318,33 @@ async def _told_to_leave_in_prestart(stage: Stage) -> list[str]:
     return [job]
 
 
+async def _loop_held(stage: Stage, how: str) -> tuple[WorkerProcess, str]:
+    """The poll that is open when prestart takes the loop away is answered with a request."""
+    stage.platform.hold(stage.endpoint, 120.0, stop_seconds=120.0)
+    worker = await stage.start_worker("holds_loop", settings={"DEMO_HOLD": how})
+    await stage.seen("job-take")
+    stage.download_ends("polled")
+    await worker.wait_line("compiling kernels")
+    job = await stage.submit(prompt="a lighthouse")
+    await stage.seen("claimed", job=job)
+    return worker, job
+
+
+async def _freed_from_prestart(stage: Stage) -> list[str]:
+    worker, job = await _loop_held(stage, "Python")
+    worker.terminate()
+    await stage.ended(job)
+    return [job]
+
+
+async def _left_unread(stage: Stage) -> list[str]:
+    worker, job = await _loop_held(stage, "native code")
+    stage.download_ends("tokenizer.json")
+    await worker.wait_exit()
+    await stage.caller.poll(job)
+    return [job]
+
+
 def _rare(
     name: str, story: str, verdict: str, cause: str, drive: Drive, says: str = "", *, while_it_lives: bool = False
 ) -> Scenario:
@@ -524,6 +551,22 @@ RARE: Final = (
         "timeout",
         _starts_badly("hangs", bound="0"),
         says="warm_up",
+    ),
+    _rare(
+        "freed-from-prestart",
+        "A prestart hook blocks the event loop while a request is handed out, and the worker is told to leave.",
+        "prestart_failed",
+        "terminated_by_platform",
+        _freed_from_prestart,
+        says="warm_up",
+    ),
+    _rare(
+        "claim-left-unread",
+        "Native code holds the event loop while a request is handed out, and prestart fails.",
+        "claim_lost_on_intake",
+        "model_not_found",
+        _left_unread,
+        says="unread",
     ),
     _rare(
         "told-to-leave-in-prestart",

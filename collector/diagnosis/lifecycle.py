@@ -47,6 +47,7 @@ from collector.diagnosis.lifecycle_queue import (
 )
 from collector.diagnosis.lifecycle_start import fitness_failed, prestart_failed
 from collector.diagnosis.lifecycle_stop import stop_pending, stop_signal_lost, stop_told
+from collector.diagnosis.lifecycle_unread import claim_left_unread
 from sdk_exporter.contract import SpanName
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -78,6 +79,7 @@ RULES: Final[tuple[Rule, ...]] = (
 WAITING_RULES: Final[tuple[WaitingRule, ...]] = (
     cancelled_in_queue,
     completed_unseen,
+    claim_left_unread,
     boot_crashed,
     start_failed,
     boot_hung,

@@ -19,6 +19,7 @@ import wrapt
 from sdk_exporter import events, ledger, supervisor
 from sdk_exporter.contract import Key, PrestartKind, SpanName
 from sdk_exporter.events import Span
+from sdk_exporter.failure import timeout_of, told_error
 from sdk_exporter.guard import never_raise
 from sdk_exporter.hooks import delivery
 
@@ -48,7 +49,7 @@ class _Phase:
         return error
 
     def expiry(self) -> BaseException:
-        return supervisor.timeout_of(self.kind, self.timeout_seconds or 0.0, self.hook.name if self.hook else "unknown")
+        return timeout_of(self.kind, self.timeout_seconds or 0.0, self.hook.name if self.hook else "unknown")
 
     @never_raise
     def over(self, error: BaseException | None) -> None:
@@ -56,12 +57,12 @@ class _Phase:
         failed = self.error or (self.told(error) if error is not None else None)
         if self.hook_span is not None and not self.hook_span.ended:
             failed = failed or self.expiry()  # a hook on a thread goes on when nobody waits for it any more
-            self.hook_span.end(error=supervisor.told_error(failed))
+            self.hook_span.end(error=told_error(failed))
         if failed is None:
             self.span.end()
         else:
             about = {} if self.hook is None else {Key.PRESTART_HOOK: self.hook.name}
-            self.span.end(error=supervisor.told_error(failed), attributes=about)
+            self.span.end(error=told_error(failed), attributes=about)
 
 
 _open: list[_Phase] = []
@@ -159,7 +160,7 @@ def _hook_ended(phase: _Phase | None, span: Span | None, error: BaseException | 
     told = phase.told(error) if phase is not None else error
     if phase is not None:
         phase.error = told
-    span.end(error=supervisor.told_error(told))
+    span.end(error=told_error(told))
 
 
 async def around_prestart(wrapped: Callable[..., Any], instance: Any, args: Arguments, kwargs: Keywords) -> Any:

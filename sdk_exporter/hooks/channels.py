@@ -47,7 +47,7 @@ TIMEOUT: Final = "timeout"
 class Poll:
     """One request on its way, filled in by the HTTP trace."""
 
-    __slots__ = ("_clock", "began", "body", "content_type", "status")
+    __slots__ = ("_clock", "began", "body", "content_type", "status", "transport")
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -57,6 +57,8 @@ class Poll:
         """Of the answer: media type alone, lower-case."""
         self.body = b""
         """The answer as far as the SDK has read it; a reference, not a copy."""
+        self.transport: asyncio.BaseTransport | None = None
+        """The connection that it went out on."""
 
     def seconds(self) -> float:
         return self._clock() - self.began
@@ -168,6 +170,13 @@ class Channel:
         if self._violation is not None:
             return ChannelState.VIOLATING
         return ChannelState.FAILING if self._consecutive_failures else ChannelState.OK
+
+    @never_raise
+    def unread(self) -> None:
+        """The worker ends, and an answer to a poll lies in its socket: whatever it handed out is lost."""
+        with self._lock:
+            self._newest = {**self._newest, Key.CLAIM_UNREAD: True}
+            self._report(self._clock())
 
     @never_raise
     def tick(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 
+from sdk_exporter.guard import never_raise
 from sdk_exporter.hooks import delivery
 from sdk_exporter.hooks.channels import Poll
 
@@ -24,6 +25,22 @@ def trace_config() -> aiohttp.TraceConfig:
     config.on_request_exception.append(_on_exception)
     config.on_response_chunk_received.append(_on_received)
     return config
+
+
+@never_raise
+def note_connections(session: Any) -> None:
+    """Let each poll know its connection: what lies unread in it at the worker's end was an answer."""
+    connector = session.connector
+    connect = connector.connect
+
+    async def connect_and_note(*args: Any, **kwargs: Any) -> Any:
+        connection = await connect(*args, **kwargs)
+        asked = poll.get()
+        if asked is not None:
+            asked.transport = getattr(connection, "transport", None)
+        return connection
+
+    connector.connect = connect_and_note
 
 
 # A trace's callback that raises would fail the request: nothing here may (delivery's methods guard themselves, and

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -24,6 +26,7 @@ from sdk_exporter.hooks.life import Arguments, Keywords, worker
 ON_THE_WAY: Final = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
 """Errors of the connection: the answer's body broke off, and nobody knows what it would have said."""
 
+_open_takes: set[Poll] = set()
 job_take = Channel(SpanName.JOB_TAKE)
 stop_channel = Channel(SpanName.STOP_CHANNEL)
 
@@ -45,12 +48,14 @@ async def around_get_job(wrapped: Callable[..., Any], _instance: Any, args: Argu
     """rp_scale.get_job: JobScaler copies this global when it is made."""
     poll = Poll()
     token = http.poll.set(poll)
+    _open_takes.add(poll)
     try:
         jobs = await wrapped(*args, **kwargs)
     except BaseException as error:
         _take_failed(poll, error)
         raise
     finally:
+        _open_takes.discard(poll)
         http.poll.reset(token)
     _taken(poll, jobs)
     return jobs
@@ -109,6 +114,27 @@ def _claimed(job_id: Any, poll: Poll, batch_size: int, lost: str | None, kind: s
         events.point(SpanName.JOB_CLAIMED, attributes, attempt=attempt, status="error", error=told)
     events.hand(attempt)
     return attempt
+
+
+@never_raise
+def tell_unread() -> None:
+    """At the worker's end: an answer that came while something held the loop. Its requests are claimed, their ids
+    unread: where the connection is encrypted, nobody but the loop could read them.
+    """
+    if any(_has_unread(poll) for poll in list(_open_takes)):
+        job_take.unread()
+
+
+def _has_unread(poll: Poll) -> bool:
+    held = poll.transport.get_extra_info("socket") if poll.transport is not None else None
+    if held is None:
+        return False
+    with socket.socket(fileno=os.dup(held.fileno())) as peeking:
+        try:
+            # Nothing (b"") is the end of the connection, no answer.
+            return bool(peeking.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except OSError:
+            return False
 
 
 # ---------------------------------------------------------------------------------------------------- stop signals

@@ -11,8 +11,9 @@ from typing import Any, Final
 from sdk_exporter import events, ledger, supervisor
 from sdk_exporter.contract import Key, SpanName
 from sdk_exporter.events import Attempt, Span
+from sdk_exporter.failure import Failure
 from sdk_exporter.guard import never_raise
-from sdk_exporter.hooks import adoption, delivery, life
+from sdk_exporter.hooks import adoption, delivery, life, polls
 from sdk_exporter.hooks.life import Arguments, Keywords, worker
 from sdk_exporter.settings import warn_once
 
@@ -89,7 +90,8 @@ async def _claim_one() -> None:
 
 
 @never_raise
-def _at_exit(_failure: supervisor.Failure) -> None:
+def _at_exit(_failure: Failure) -> None:
+    polls.tell_unread()
     life.end_shutdown()
     events.report_losses()
 

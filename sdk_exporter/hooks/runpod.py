@@ -140,7 +140,9 @@ def around_session(wrapped: Callable[..., Any], _instance: Any, args: Arguments,
     """rp_scale.AsyncClientSession: the one session of take, stop, done and stream, made with our trace."""
     traces = kwargs.get("trace_configs")
     added = {**kwargs, "trace_configs": [*(traces or []), http.trace_config()]}
-    return wrapped(*args, **added)
+    session = wrapped(*args, **added)
+    http.note_connections(session)
+    return session
 
 
 # ------------------------------------------------------------------------------------------------- handling a job

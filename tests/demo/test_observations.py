@@ -29,7 +29,7 @@ NEVER_PLAYED = {
 
 def test_every_observation_has_a_row() -> None:
     numbers = [number for number, *_ in ROWS]
-    assert list(dict.fromkeys(numbers)) == [*map(str, range(1, 34)), *(f"P{number}" for number in range(1, 9))]
+    assert list(dict.fromkeys(numbers)) == [*map(str, range(1, 34)), *(f"P{number}" for number in range(1, 11))]
 
 
 @pytest.mark.parametrize(("scenario", "verdict"), sorted({(row[2], row[3]) for row in ROWS}))

@@ -605,6 +605,22 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
             now=2,
         ),
     ),
+    "handed out to a worker that ended without reading it": (
+        ("claim_lost_on_intake", "timeout", "lost", False),
+        h.evidence(
+            h.request(-1),
+            h.boot(-5, -2),
+            h.prestart(
+                -2,
+                8,
+                error=("PrestartTimeout", "prestart exceeded its timeout of 10 s while hook 'warm_up' was running"),
+                attributes={Key.PRESTART_HOOK: "warm_up", Key.PRESTART_TIMEOUT_SECONDS: 10.0},
+            ),
+            h.worker_span(SpanName.JOB_TAKE, 8.1, attributes={Key.CLAIM_UNREAD: True}),
+            h.poll(9, "IN_PROGRESS"),
+            now=10,
+        ),
+    ),
     "a request without input": (
         ("empty_input_dropped", "input_invalid", "lost", True),
         h.evidence(h.claim(0, status="error", attributes={Key.ERROR_TYPE: "empty_input_dropped"})),

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from observed_worker import ObservedWorker, observed_worker, spans, story
+from observed_worker import PATIENCE_SECONDS, ObservedWorker, observed_worker, spans, story
 
 import sdk_exporter
 from collector.demo.platform import Fault, Platform
 from sdk_exporter import supervisor
+from sdk_exporter.failure import Failure
 
 START = """
 def handler(job):
@@ -180,6 +182,10 @@ HANGS = {
         "        except asyncio.CancelledError:\n            pass"
     ),
     "async that blocks the loop": "async def stuck():\n    threading.Event().wait()",
+    "async that blocks the loop and cannot be interrupted": (
+        "async def stuck():\n    while True:\n        try:\n            threading.Event().wait()\n"
+        "        except asyncio.CancelledError:\n            pass"
+    ),
 }
 
 
@@ -194,8 +200,8 @@ async def bounded(platform: Platform, tmp_path: Path, define: str) -> None:
     code = worker_code(HANGING.format(define=define), '"prestart_timeout": 1.5')
     async with observed_worker(platform, tmp_path, code) as worker:
         platform.hold(worker.endpoint, 0.2, stop_seconds=0.2)
-        if define == HANGS["async that blocks the loop"]:
-            # A request that a poll of the blocked loop took before would never be read, by nobody.
+        if define == HANGS["async that blocks the loop and cannot be interrupted"]:
+            # What a poll of the blocked loop took would never be read: see below.
             await worker.wait_span("prestart")
         job_id = await worker.submit(number=1)
         await failed_worker(worker, job_id)
@@ -212,6 +218,82 @@ async def bounded(platform: Platform, tmp_path: Path, define: str) -> None:
         assert (status, attributes) == ("error", {**about, "error.type": "PrestartTimeout"})
         assert exception["message"] == told["error_message"]
         assert (phase["t"] - phase["t0"]) / 1e9 >= 1.5
+
+
+HOLDS_LOOP = """
+import sdk_exporter, pathlib
+
+def wait_for(name):
+    while not pathlib.Path(name).exists():
+        time.sleep(0.02)
+{hooks}
+"""
+IN_PYTHON = """
+@sdk_exporter.prestart
+async def stuck():
+    while not pathlib.Path("polled").exists():
+        await asyncio.sleep(0.02)
+    print("held", flush=True)
+    threading.Event().wait()
+"""
+IN_NATIVE_CODE = """
+import ctypes
+mutex = ctypes.create_string_buffer(128)
+lock = ctypes.CDLL(None).pthread_mutex_lock  # no signal ends its wait
+
+def hold():
+    lock(mutex)
+    print("held", flush=True)
+    lock(mutex)
+
+@sdk_exporter.prestart
+async def first():
+    global loop
+    loop = asyncio.get_running_loop()
+
+@sdk_exporter.prestart
+def stuck():
+    wait_for("polled")
+    loop.call_soon_threadsafe(hold)
+    wait_for("go")
+    raise RuntimeError("no kernels")
+"""
+
+
+async def answered_while_the_loop_is_held(platform: Platform, worker: ObservedWorker) -> str:
+    """The poll that is open when the loop is taken away is answered with a request, and nobody reads it."""
+    platform.hold(worker.endpoint, 600.0, stop_seconds=600.0)
+    await platform.wait_event("job-take", worker=worker.name, seconds=PATIENCE_SECONDS)
+    (worker.directory / "polled").touch()
+    await worker.wait_output("held")
+    job_id = await worker.submit(number=1)
+    await platform.wait_event("claimed", job=job_id, seconds=PATIENCE_SECONDS)
+    return job_id
+
+
+async def test_a_request_that_came_while_a_hook_held_the_loop_hears_the_reason(
+    platform: Platform, tmp_path: Path
+) -> None:
+    """The hook is interrupted where it stands, so that the SDK reads its answer: else nobody knows the request's id."""
+    async with observed_worker(platform, tmp_path, worker_code(HOLDS_LOOP.format(hooks=IN_PYTHON))) as worker:
+        job_id = await answered_while_the_loop_is_held(platform, worker)
+        assert await worker.terminate() == 0
+        assert failure(platform, job_id)["error_type"] == "PrestartInterrupted"
+        assert [r["o"] for r in worker.records() if r["k"] == "release"] == ["prestart_failed"]
+        assert not [r for r in spans(worker, "job_take") if "stallscope.claim.unread" in r["a"]]
+
+
+async def test_a_request_that_nobody_could_read_is_told_as_such(platform: Platform, tmp_path: Path) -> None:
+    """Native code holds the loop, and no signal ends it: the answer lies in the socket when the worker goes."""
+    async with observed_worker(platform, tmp_path, worker_code(HOLDS_LOOP.format(hooks=IN_NATIVE_CODE))) as worker:
+        job_id = await answered_while_the_loop_is_held(platform, worker)
+        (worker.directory / "go").touch()
+        another = await worker.submit(number=2)  # the supervisor polls in the loop's place
+        assert await worker.exit_code() == 1
+        assert failure(platform, another)["error_message"] == "no kernels"
+        assert platform.jobs[job_id].status == "IN_PROGRESS"
+        assert spans(worker, "job_take")[-1]["a"]["stallscope.claim.unread"] is True
+        assert [r["j"] for r in worker.records() if r["k"] == "hand"] == [another]
 
 
 async def test_a_bound_of_zero_is_a_bound_and_a_users_own_timeout_is_not_ours(
@@ -255,7 +337,7 @@ async def test_exits_and_cancellations_of_a_hook_are_failures(platform: Platform
 
 def test_every_part_of_a_failure_is_bounded_in_bytes_after_it_was_put_together() -> None:  # A31
     error = RuntimeError("ä" * 100_000)
-    failed = supervisor.Failure("prestart_failed", error, supervisor.hook_name(error), stack="é\n" * 100_000)
+    failed = Failure("prestart_failed", error, supervisor.hook_name(error), stack="é\n" * 100_000)
     payload = failed.payload()
     assert len(payload["error_message"].encode()) <= 4096
     assert len(payload["error_traceback"].encode()) <= 16_384
@@ -282,15 +364,73 @@ async def test_an_initializer_that_fails_at_once_with_nothing_in_hand_fails_one_
         assert failure(platform, job_id)["error_message"] == "no module"
 
 
-async def test_without_any_request_a_failed_worker_leaves_after_ten_seconds(
-    platform: Platform, tmp_path: Path
-) -> None:  # A5, A19
-    code = worker_code("async def load():\n    raise ImportError('no module')", '"initializer": load')
-    async with observed_worker(platform, tmp_path, code) as worker:
-        await worker.wait_span("prestart")
-        began = time.monotonic()
-        await failed_worker(worker)
-        assert time.monotonic() - began < 60
+UNDER_A_CLOCK = """
+import asyncio, json, sys, threading
+from sdk_exporter import supervisor
+from sdk_exporter.contract import PrestartKind
+
+now = 100.0
+in_hand = json.loads(sys.argv[1])
+told = []
+
+def clock():
+    return now
+
+def sleep(seconds):
+    global now
+    now += seconds
+
+def load():
+    raise ImportError("no module")
+
+async def fail(job_id, payload):
+    told.append([job_id, now - 100.0, payload["error_message"]])
+    await asyncio.wait_for(all_are_told(), 60)  # none is told after another
+    in_hand.remove(job_id)
+
+async def all_are_told():
+    while len(told) < len(json.loads(sys.argv[1])):
+        await asyncio.sleep(0)
+
+async def claim():
+    raise AssertionError("the loop is free to claim")
+
+def at_exit(failure):
+    print(json.dumps([told, now - 100.0]), flush=True)
+
+async def main():
+    supervising = supervisor.Supervisor(
+        [supervisor.Phase(PrestartKind.HOOK, [supervisor.Hook(load)], None)],
+        loop=asyncio.get_running_loop(), in_hand=lambda: list(in_hand), fail=fail, claim=claim, at_exit=at_exit,
+        is_claiming=lambda: True, clock=clock, sleep=sleep,
+    )
+    supervising.start()
+    await supervising.gate.wait()
+
+asyncio.run(main())
+"""
+
+
+def under_a_clock(*in_hand: str) -> tuple[list[tuple[str, float, str]], float]:
+    """Who was told what and when, and when the worker left, in seconds from the start of a clock that only the
+    supervisor's own pauses move."""
+    command = [sys.executable, "-c", UNDER_A_CLOCK, json.dumps(in_hand)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 1, done.stderr
+    told, left = json.loads(done.stdout)
+    return [tuple(one) for one in told], left
+
+
+def test_all_in_hand_are_failed_at_once_and_the_worker_leaves_at_once() -> None:  # A17, A25
+    told, left = under_a_clock("a", "b", "c")
+    assert sorted(told) == [("a", 0.0, "no module"), ("b", 0.0, "no module"), ("c", 0.0, "no module")]
+    assert left == 0.0
+
+
+def test_without_any_request_a_failed_worker_leaves_after_ten_seconds() -> None:  # A5, A19
+    told, left = under_a_clock()
+    assert told == []
+    assert left == pytest.approx(supervisor.CLAIM_TO_FAIL_SECONDS, abs=supervisor.IN_HAND_LOOK_SECONDS)
 
 
 async def test_all_requests_in_hand_fail_when_the_initializer_does(
@@ -310,8 +450,14 @@ def load():
     async with observed_worker(platform, tmp_path, code) as worker:
         ids = [await worker.submit(number=number) for number in range(4)]
         await worker.wait_span("job.claimed", kind="point", count=4)
-        platform.arm("job-done", Fault(status=400))
+        platform.hold(worker.endpoint, 600.0, stop_seconds=600.0)  # the exit does not wait for open polls
+        # None is answered before all have arrived: they are told beside each other, not one after the other.
+        all_came = asyncio.Event()
+        platform.arm("job-done", Fault(status=400, until=all_came))
+        platform.arm("job-done", Fault(serve=True, until=all_came, times=3))
         (worker.directory / "go").touch()
+        await platform.wait_event("job-done", worker=worker.name, count=4, seconds=PATIENCE_SECONDS)
+        all_came.set()
         assert await worker.exit_code() == 1
         outcomes = {r["j"]: r["o"] for r in worker.records() if r["k"] == "release"}
         # The one whose failure the platform did not take was not told, and is not said to be.
