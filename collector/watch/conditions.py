@@ -35,6 +35,8 @@ SKEW_STEADY_MS: Final = 20_000
 """A wrong clock is wrong by the same time at every beat; late delivery is not."""
 SKEW_BEATS: Final = 4
 ZOMBIE_NS: Final = 30_000_000_000
+EXIT_MS: Final = 120_000
+"""A worker that is leaving waits for its open polls, 90 s at most; with nothing in hand nothing else may hold it."""
 
 Boots = Mapping[tuple[str, str, str], Boot]  # tenant, worker, boot
 
@@ -61,6 +63,7 @@ def conditions(seen: Sightings) -> list[Condition]:
         other_channels,
         zombies,
         without_heartbeat,
+        deferred_exits,
         crash_loops,
         skewed_clocks,
         without_time_bound,
@@ -275,6 +278,34 @@ def without_heartbeat(seen: Sightings) -> Iterable[Condition]:
             endpoint_id=boots[0].endpoint_id,
             worker_ids=tuple(boot.worker_id for boot in boots),
             evidence=_absence("no worker.heartbeat since the first record", since),
+            size=len(boots),
+        )
+
+
+def deferred_exits(seen: Sightings) -> Iterable[Condition]:
+    """Workers that began to shut down, have nothing in hand, and are still there: a claim of theirs is stranded."""
+    staying = [
+        boot
+        for boot in seen.boots
+        if boot.shutdown_began_ms
+        and not boot.death_ms
+        and not boot.jobs
+        and boot.last_beat_ms - boot.shutdown_began_ms >= EXIT_MS
+        and seen.now_ms - boot.last_beat_ms <= ALIVE_MS
+    ]
+    for (tenant, subject, words), boots in _per_endpoint(staying):
+        since = time_of_ms(min(boot.shutdown_began_ms for boot in boots))
+        yield Condition(
+            tenant=tenant,
+            code="exit_deferred",
+            subject=subject,
+            severity="warning",
+            since=since,
+            sentence=f"{_workers(len(boots))} of {words} began to shut down at {since:%H:%M} and"
+            f" {'has' if len(boots) == 1 else 'have'} not ended, with no request in hand.",
+            endpoint_id=boots[0].endpoint_id,
+            worker_ids=tuple(boot.worker_id for boot in boots),
+            evidence=_absence(f"heartbeats, and no {SpanName.DEATH}, since the shutdown began", since),
             size=len(boots),
         )
 

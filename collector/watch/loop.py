@@ -32,6 +32,7 @@ from collector.settings import Settings, SettingsError
 from collector.watch import sightings
 from collector.watch.conditions import Sightings, blind, conditions, hears_anyone, lost_telemetry
 from collector.watch.gauges import WatchMetrics
+from collector.watch.hosts import EVERY, bad_hosts, tallies
 from collector.watch.ledger import Condition, FindingRow, Identity, changes, condition_of, merged, newest, write
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ class Watch:
     _unwritten: deque[EvaluationRow] = field(default_factory=lambda: deque(maxlen=UNWRITTEN_MAX))
     _seen_at: datetime | None = None  # the newest round that could ask
     _clear_since: datetime | None = None  # the first of the unbroken run of rounds that could ask
+    _hosts_at: datetime | None = None
+    _bad_hosts: list[Condition] = field(default_factory=list)
     _blind_why: str = ""
     _blind_told: bool = False
 
@@ -142,7 +145,7 @@ class Watch:
         blind_since = self._blind_before(now)
         is_settling = self._clear_since is not None and now - self._clear_since < SETTLING
         tenants = self.tenants | {boot.tenant for boot in seen.boots}
-        found = conditions(seen)
+        found = [*conditions(seen), *await self._compare_hosts(db, now)]
         lost = await self._lost(db, seen, now, is_settling=is_settling)
         found += lost
         if blind_since is not None:
@@ -167,6 +170,12 @@ class Watch:
             sightings.boots(db, now_ms), sightings.channels(db, now_ms), sightings.cancelled(db, now_ms)
         )
         return Sightings(boots, channels, cancelled, now)
+
+    async def _compare_hosts(self, db: Database, now: datetime) -> list[Condition]:
+        if self._hosts_at is None or now - self._hosts_at >= EVERY:
+            self._bad_hosts = bad_hosts(await tallies(db, now))
+            self._hosts_at = now
+        return self._bad_hosts
 
     async def _lost(self, db: Database, seen: Sightings, now: datetime, *, is_settling: bool) -> list[Condition]:
         """Lost telemetry now, and what was lost before while nobody is heard yet: total silence is no recovery."""

@@ -11,6 +11,8 @@ from sdk_exporter.contract import STARTED_SUFFIX, Key, SpanName
 
 WINDOW_MS: Final = 30 * 60_000
 """Records older than this, by arrival, are not looked at: a worker says everything again within a minute."""
+ENDS_MS: Final = 86_400_000
+"""But for how it ended, or that it wanted to: that is said once."""
 BOOTS_MAX: Final = 50_000
 REPORTS_MAX: Final = 60
 """Newest reports of one channel that are read; one that flaps sends up to 30 a minute."""
@@ -40,6 +42,7 @@ class Boot:
     death_ns: int
     exit_words: str
     shutdown_ms: int
+    shutdown_began_ms: int
     boot_told: bool
     started: bool  # reached start()
     unbounded: bool  # a prestart phase without any bound
@@ -97,6 +100,7 @@ SELECT tenant, worker_id, boot_id, argMax(endpoint_id, arrived_ms) AS endpoint,
        anyIf(JSONExtract(attributes, {exit_key:String}, 'Nullable(Int64)'), name = {death:String}) AS exit_code,
        anyIf(JSONExtractString(attributes, {signal_key:String}), name = {death:String}) AS signal,
        maxIf(arrived_ms, startsWith(name, {shutdown:String})) AS shutdown_ms,
+       minIf(arrived_ms, startsWith(name, {shutdown:String})) AS shutdown_began_ms,
        countIf(startsWith(name, {boot:String})) AS boot_told,
        countIf(name = {boot:String} AND status != 'error') AS started,
        countIf(startsWith(name, {prestart:String})) AS prestarts,
@@ -106,9 +110,11 @@ FROM (
     SELECT tenant, worker_id, boot_id, endpoint_id, arrived_ms, end_ns, name, status, attributes, job_id,
            name = {heartbeat:String} AS beat, arrived_ms - intDiv(end_ns, 1000000) AS lag
     FROM spans
-    WHERE arrived_ms >= {since_ms:Int64} AND worker_id != '' AND name IN {names:Array(String)}
+    WHERE arrived_ms >= {ends_since_ms:Int64} AND worker_id != '' AND name IN {names:Array(String)}
+      AND (arrived_ms >= {since_ms:Int64} OR name IN {ends:Array(String)})
 )
 GROUP BY tenant, worker_id, boot_id
+HAVING last_ms >= {since_ms:Int64}
 """
 
 
@@ -118,7 +124,9 @@ async def boots(db: Database, now_ms: int) -> list[Boot]:
     names = [SpanName.HEARTBEAT, SpanName.DEATH, SpanName.JOB_CLAIMED, *both, *(name + STARTED_SUFFIX for name in both)]
     parameters = {
         "since_ms": now_ms - WINDOW_MS,
+        "ends_since_ms": now_ms - ENDS_MS,
         "names": names,
+        "ends": [SpanName.DEATH, SpanName.SHUTDOWN, SpanName.SHUTDOWN + STARTED_SUFFIX],
         "heartbeat": SpanName.HEARTBEAT,
         "death": SpanName.DEATH,
         "shutdown": SpanName.SHUTDOWN,
@@ -152,6 +160,7 @@ def _boot(row: dict[str, Any]) -> Boot:
         death_ns=int(row["death_ns"]),
         exit_words=signal or ("" if exit_code is None else f"exit code {int(exit_code)}"),
         shutdown_ms=int(row["shutdown_ms"]),
+        shutdown_began_ms=int(row["shutdown_began_ms"]),
         boot_told=int(row["boot_told"]) > 0,
         started=int(row["started"]) > 0,
         unbounded=int(row["prestarts"]) > 0 and not row["bounded"],

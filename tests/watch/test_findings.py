@@ -265,6 +265,27 @@ async def test_zombies_and_workers_without_heartbeat(fleet: Fleet) -> None:
     assert found == {"zombie_heartbeat": "zombie", "heartbeat_never_started": "mute"}
 
 
+async def test_a_worker_that_wanted_to_leave_and_stays_is_found_until_it_is_gone(fleet: Fleet) -> None:
+    stays, works, leaves = (fleet.add(1, name)[0] for name in ("stays", "works", "leaves"))
+    await fleet.calm()
+    began = SpanName.SHUTDOWN + STARTED_SUFFIX
+    await fleet.tell(*(worker.span(fleet.now, began) for worker in (stays, works, leaves)))
+    fleet.workers.remove(works)
+    for _ in range(9):
+        await fleet.tell(works.beat(fleet.now, "job"), works.span(fleet.now, SpanName.STOP_CHANNEL))
+        await fleet.live(15)
+    finding = {one.endpoint_id: one for one in await fleet.findings("exit_deferred")}
+    assert set(finding) == {"stays", "leaves"}, "a worker that still has a request in hand may take its time"
+    assert "1 worker of endpoint stays began to shut down at " in finding["stays"].sentence
+    fleet.silent.add(leaves.name)
+    await fleet.tell(leaves.death(fleet.now, 0))
+    fleet.now += timedelta(minutes=40)
+    await fleet.tell(stays.beat(fleet.now))
+    await fleet.calm()
+    states = {one.endpoint_id: one.state for one in await fleet.findings("exit_deferred")}
+    assert states == {"stays": "open", "leaves": "resolved"}, "what was said once holds"
+
+
 async def test_a_prestart_without_bound_is_said(fleet: Fleet) -> None:
     bounded, unbounded = fleet.add(1, "bounded")[0], fleet.add(1, "unbounded")[0]
     await fleet.tell(
