@@ -23,7 +23,7 @@ from collector.queries import waiting
 from collector.queries.job import JobSpans, spans_of_jobs
 from collector.queries.jobs import StoredJob, stored_jobs
 from collector.queries.pages import in_questions
-from collector.queries.stored import JobRow, VerdictRow, ms_of
+from collector.queries.stored import JobRow, LeftPlace, VerdictRow, ms_of
 from collector.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -181,8 +181,10 @@ class Digest:
         outcomes = list(chain.from_iterable(answered))
         rows = [outcome.row for outcome in outcomes if outcome.row]
         revisions = [outcome.revision for outcome in outcomes if outcome.revision]
-        # The history first: after a kill in between, the next diagnosis makes the same revision again.
+        # The history first: after a kill in between, the next diagnosis makes the same revision again. The left places
+        # before the rows: a request must not be counted twice, and catching up finds it where its row was not written.
         await self._write(db, "verdict_history", revisions)
+        await self._write(db, "job_times", [outcome.left for outcome in outcomes if outcome.left])
         await self._write(db, "jobs", rows)
         return Round(
             diagnosed=len(outcomes),
@@ -191,7 +193,7 @@ class Digest:
             failed=sum(outcome.failed for outcome in outcomes),
         )
 
-    async def _write(self, db: Database, table: str, rows: Sequence[JobRow | VerdictRow]) -> None:
+    async def _write(self, db: Database, table: str, rows: Sequence[JobRow | VerdictRow | LeftPlace]) -> None:
         """Insert; where the store refuses a value, all rows but the one that holds it."""
         try:
             await db.insert(table, rows, token=uuid.uuid4().hex)
@@ -236,9 +238,11 @@ class Digest:
             result = diagnosed(tenant, job_id, found, previous, now)
             if not _worth_writing(previous, result, found, now):
                 return Outcome()
+            row = job_row(result, found, previous, now)
             return Outcome(
-                row=job_row(result, found, previous, now),
+                row=row,
                 revision=verdict_row(result, previous, now) if result.why else None,
+                left=_left_place(row, previous),
             )
         except Exception:  # noqa: BLE001  one request that a rule trips over must not keep all others from theirs
             self._failed(tenant, job_id)
@@ -256,7 +260,15 @@ class Outcome:
 
     row: JobRow | None = None
     revision: VerdictRow | None = None
+    left: LeftPlace | None = None
     failed: bool = False
+
+
+def _left_place(row: JobRow, previous: StoredJob | None) -> LeftPlace | None:
+    """The place in the order of time that a request leaves: an earlier record of it came."""
+    if previous is None or previous.first_ns == row.first_ns:
+        return None
+    return LeftPlace(row.tenant, previous.first_ns, row.job_id, row.version, row.updated_ms)
 
 
 def _worth_writing(previous: StoredJob | None, result: Diagnosed, found: JobSpans, now: datetime) -> bool:

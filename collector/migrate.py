@@ -22,11 +22,15 @@ from .errors import StallscopeError
 
 RECORDS: Final = "stallscope_migrations"
 STATEMENT_SECONDS: Final = 300.0
-KEPT_LONGER: Final = {"jobs": 10, "verdict_history": 10, "audit": 10}
+KEPT_LONGER: Final = {"jobs": 10, "job_times": 10, "verdict_history": 10, "audit": 10}
 """Tables kept a multiple of STALLSCOPE_RETENTION_DAYS: what a request came to outlives its spans."""
 _TABLE_AGE = re.compile(r"TTL (?P<before>.*?)toIntervalDay\((?P<days>\d+)\)")
-_COLUMN_AGE = re.compile(r"`(?P<column>\w+)` [^`]*? TTL (?P<before>[^`]*?)toIntervalDay\((?P<days>\d+)\)")
-_RUNS_TWICE = re.compile(r"\bIF (NOT )?EXISTS\b|\bMODIFY\b", re.IGNORECASE)
+_COLUMN_AGE = re.compile(
+    r"`(?P<column>\w+)` (?:(?!\) ENGINE)[^`])*? TTL (?P<before>[^`]*?)toIntervalDay\((?P<days>\d+)\)"
+)
+"""Stops where the list of columns ends: the age of the table is not its last column's."""
+_RUNS_TWICE = re.compile(r"\bIF (NOT )?EXISTS\b|\bMODIFY\b|^INSERT INTO job_times\b", re.IGNORECASE)
+"""`job_times` keeps one row of those with the same key and version."""
 
 
 class MigrationError(StallscopeError):

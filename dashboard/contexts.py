@@ -12,6 +12,7 @@ from typing import Literal
 from collector.alerts.listing import Alert
 from collector.diagnosis.answer import Answer, AnswerSpan, EvidenceItem, PhaseName, Verdict
 from collector.queries import EndpointSummary, GroupSummary, Overview, StandsOut, StopChannel, WorkerSummary
+from collector.queries.usual import Usual
 from collector.watch.ledger import Finding
 
 Tone = Literal["good", "bad", "open", "neutral"]
@@ -71,6 +72,13 @@ class PhaseRow:
     seconds: float | None = field(metadata=said("Seconds spent, summed over repeats; None where not known."))
     source: str = field(metadata=said("Who told it: worker, caller, platform or collector; empty where nobody did."))
     note: str = field(metadata=said("What a reader would otherwise misread, such as `still going` or `no record`."))
+    usual: Usual | None = field(metadata=said("How long it takes on this endpoint when it goes well; None: not known."))
+    ghost: Segment | None = field(
+        metadata=said("The usual time, drawn from where this phase began; None where either is not known.")
+    )
+    times_usual: float | None = field(
+        metadata=said("How many times the usual it took, where that is far out of the ordinary.")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +95,51 @@ class PhaseBar:
 
 
 @dataclass(frozen=True, slots=True)
+class StallClock:
+    """How long an open request has been in its phase, against the usual."""
+
+    phase: PhaseName = field(metadata=said("The phase that it is in."))
+    since: datetime = field(metadata=said("When that began."))
+    seconds: float = field(metadata=said("How long ago that was, when this page was made."))
+    usual: Usual | None = field(metadata=said("How long the phase takes on this endpoint; None where not known."))
+    late: bool = field(metadata=said("Whether 95 of 100 were through by now."))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing in which this request differs from the last good one."""
+
+    name: str = field(metadata=said("What it is about, such as `image` or `time in run`."))
+    here: str = field(metadata=said("How it is here; `not told` where no record says."))
+    there: str = field(metadata=said("How it was there."))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """This request beside the last one of its endpoint that went well."""
+
+    job_id: str = field(metadata=said("The good request."))
+    at: datetime = field(metadata=said("When its handler began."))
+    differences: tuple[Difference, ...] = field(metadata=said("In what they differ, twelve lines at most."))
+    left_out: int = field(metadata=said("Differences beyond these."))
+    same: tuple[str, ...] = field(metadata=said("What is told of both and is the same."))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A part of a line that looks the same."""
+
+    style: str = field(metadata=said("Class of the style sheet: a colour that the worker asked for, or a redaction."))
+    text: str = field(metadata=said("The text."))
+
+
+@dataclass(frozen=True, slots=True)
 class TailLine:
     """One line of the log tail."""
 
     number: int = field(metadata=said("Counted from 1 in the tail."))
     text: str = field(metadata=said("The line without colour codes, otherwise as written."))
+    runs: tuple[Run, ...] = field(metadata=said("The same text with its colours, and what was redacted, told apart."))
     root_cause: bool = field(metadata=said("Whether the verdict's cause was read from this line."))
 
 
@@ -108,7 +156,7 @@ class TailView:
     bytes_withheld: int = field(metadata=said("Bytes that a setting kept in the worker."))
     redactions: int = field(metadata=said("Secrets replaced."))
     complete: bool = field(metadata=said("False where output is known to be missing."))
-    colour_codes: int = field(metadata=said("Terminal colour codes left out of the display; the JSON form keeps them."))
+    coloured: bool = field(metadata=said("Whether the worker wrote colours, which are shown."))
     root_cause_elsewhere: str | None = field(metadata=said("The root-cause line, where the tail does not hold it."))
 
 
@@ -118,6 +166,7 @@ class Record:
 
     span: AnswerSpan = field(metadata=said("The record as stored."))
     anchor: str = field(metadata=said("The element's id on the page."))
+    line: str = field(metadata=said("Of a log record: its severity and text. Empty for a span."))
     attributes: tuple[tuple[str, str], ...] = field(metadata=said("Names and values, long values cut and saying so."))
     events: tuple[tuple[str, datetime, tuple[tuple[str, str], ...]], ...] = field(
         metadata=said("Events: name, time, attributes.")
@@ -135,6 +184,19 @@ class FailurePage:
     unknowns: tuple[str, ...] = field(metadata=said("Ways in which what is known is incomplete, a sentence each."))
     evidence: tuple[EvidenceLine, ...] = field(metadata=said("Records that the verdict rests on, strongest first."))
     bars: tuple[PhaseBar, ...] = field(metadata=said("Phase bars, newest attempt first."))
+    clock: StallClock | None = field(metadata=said("The stall clock of an open request; None where nothing is open."))
+    held_seconds: float | None = field(
+        metadata=said("How long workers had the request in hand, which is billed; None where not known.")
+    )
+    comparison: Comparison | None = field(
+        metadata=said(
+            "This request beside the last good one of its endpoint; None where there is none to compare with."
+        )
+    )
+    stands_out: tuple[StandsOut, ...] = field(metadata=said("What requests with this failure share more than others."))
+    not_asked: tuple[str, ...] = field(
+        metadata=said("Parts of the page that are missing because the store did not answer in time.")
+    )
     tail: TailView | None = field(metadata=said("The log tail; None where none was sent."))
     records: tuple[Record, ...] = field(metadata=said("Raw records, oldest first."))
     records_left_out: int = field(metadata=said("Raw records beyond what one page holds; the JSON form has them."))

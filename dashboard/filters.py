@@ -27,6 +27,7 @@ def _unsafe_characters() -> dict[int, str]:
 
 
 _UNSAFE: Final = _unsafe_characters()
+MOST_WRITTEN_BYTES: Final = 12  # of one character: U+202E is written as its number in brackets
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -120,8 +121,20 @@ def words(code: str) -> str:
 
 
 def short(text: str, most: int = 1500) -> str:
-    """`text` cut to `most` characters, saying so."""
-    return text if len(text) <= most else f"{text[:most]}… (cut here; {len(text):,} characters)"
+    """`text` cut, saying so, where it would take more than `most` bytes of a page: `<` is written as `&lt;`."""
+    if len(text) * MOST_WRITTEN_BYTES <= most:
+        return text
+    room = most
+    for place, character in enumerate(text):
+        room -= written_bytes(character)
+        if room < 0:
+            return f"{text[:place]}… (cut here; {len(text):,} characters)"
+    return text
+
+
+def written_bytes(text: str) -> int:
+    """How many bytes a text takes in a page, where it is escaped and its control characters are made visible."""
+    return len(escape(visible(text)).encode())
 
 
 def compact(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 from collector.diagnosis.answer import Phase
 from dashboard import filters, wording
-from dashboard.contexts import FailurePage, TailView
+from dashboard.contexts import Difference, FailurePage, TailView
 from sdk_exporter.bounds import clip
 
 # Together about 2,000 tokens at most.
@@ -19,6 +19,8 @@ TEXT_BYTES: Final = 240
 TITLE_BYTES: Final = 600
 EVIDENCE_BYTES: Final = 400
 ITEMS: Final = 5  # of advice, evidence and what is missing
+DIFFERENCES: Final = 8
+DIFFERENCE_BYTES: Final = 60
 
 _RUNS: Final = re.compile("`+")
 _MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
@@ -38,6 +40,14 @@ def job_markdown(page: FailurePage) -> str:
         lines += [_evidence(page, place) for place in range(min(len(page.evidence), ITEMS))] + [""]
     if page.answer.phases:
         lines += ["## Phases", "", *(_phase(phase) for phase in page.answer.phases[:20]), ""]
+    if page.comparison is not None and page.comparison.differences:
+        lines += [
+            "## Beside the last good request",
+            "",
+            f"That is {code(page.comparison.job_id, DIFFERENCE_BYTES)}.",
+            "",
+        ]
+        lines += [_difference(line) for line in page.comparison.differences[:DIFFERENCES]] + [""]
     if verdict.missing:
         lines += ["## Not known", ""]
         lines += [f"- {inline(item.what)}: {code(item.how)}" for item in verdict.missing[:ITEMS]] + [""]
@@ -105,6 +115,10 @@ def _evidence(page: FailurePage, place: int) -> str:
     return (
         f"- {code(item.text, EVIDENCE_BYTES)} ({filters.words(item.what)}, {wording.VANTAGES[item.source]}{line}{at})"
     )
+
+
+def _difference(line: Difference) -> str:
+    return f"- {line.name}: {code(line.here, DIFFERENCE_BYTES)} here, {code(line.there, DIFFERENCE_BYTES)} there"
 
 
 def _phase(phase: Phase) -> str:

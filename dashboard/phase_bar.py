@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import Final, get_args
 
 from collector.diagnosis.answer import Answer, Phase, PhaseName, State
-from dashboard.contexts import PhaseBar, PhaseRow, Segment
+from collector.queries.usual import Usual
+from dashboard.contexts import PhaseBar, PhaseRow, Segment, StallClock
 from dashboard.filters import duration
 
 ORDER: Final[tuple[PhaseName, ...]] = get_args(PhaseName)
@@ -18,6 +19,9 @@ OPEN_STATES: Final[frozenset[State]] = frozenset({"queued", "claimed", "running"
 
 UNKNOWN_SHARE: Final = 0.25  # of the known time, for an edge that is not known
 NARROWEST_PERCENT: Final = 0.7  # about 3 px of a bar on a phone
+TIMES_USUAL_TOLD: Final = 2.0  # a phase that took less than twice the usual is not out of the ordinary
+
+UsualPhases = Mapping[PhaseName, Usual]
 
 BROKE_IN: Final[Mapping[str, PhaseName]] = {
     "boot_crashed": "boot",
@@ -55,8 +59,20 @@ BROKE_IN: Final[Mapping[str, PhaseName]] = {
 }
 
 
-def bars_of(answer: Answer, now: datetime) -> tuple[PhaseBar, ...]:
-    """One bar per attempt, newest first; one empty-handed bar where no attempt is known."""
+def stall_clock(answer: Answer, now: datetime, usual: UsualPhases) -> StallClock | None:
+    """The clock of the phase that an open request is in: of those without an end, the one that began last."""
+    going = [phase for phase in answer.phases if phase.end is None and phase.start and phase.name not in OF_THE_WORKER]
+    if answer.final or answer.state not in OPEN_STATES or not going:
+        return None
+    phase = max(going, key=lambda phase: phase.start or now)
+    since = phase.start or now
+    seconds = max((now - since).total_seconds(), 0.0)
+    known = usual.get(phase.name)
+    return StallClock(phase.name, since, seconds, known, late=known is not None and seconds > known.seconds_p95)
+
+
+def bars_of(answer: Answer, now: datetime, usual: UsualPhases | None = None) -> tuple[PhaseBar, ...]:
+    """One bar per attempt, newest first; one empty-handed bar where no attempt is known. `usual`: of its endpoint."""
     attempts = {attempt.number: attempt for attempt in answer.attempts}
     numbers = sorted(attempts.keys() | {phase.attempt for phase in answer.phases}, reverse=True) or [1]
     bars = []
@@ -66,15 +82,25 @@ def bars_of(answer: Answer, now: datetime) -> tuple[PhaseBar, ...]:
         state = attempt.state if attempt else answer.state
         phases = [phase for phase in answer.phases if phase.attempt == number]
         worker = attempt.worker_id if attempt else next((phase.worker_id for phase in phases if phase.worker_id), None)
-        bars.append(_bar(number, worker, phases, verdict.code, now if state in OPEN_STATES else None))
+        bars.append(_bar(number, worker, phases, verdict.code, now if state in OPEN_STATES else None, usual or {}))
     return tuple(bars)
 
 
-def _bar(number: int, worker: str | None, phases: Sequence[Phase], code: str, now: datetime | None) -> PhaseBar:
+def _bar(
+    number: int,
+    worker: str | None,
+    phases: Sequence[Phase],
+    code: str,
+    now: datetime | None,
+    usual: UsualPhases,
+) -> PhaseBar:
     edges = _edges(phases, now)
     broke_in = BROKE_IN.get(code)
     drawn = _padded(edges, phases, now) if edges else None
-    rows = tuple(_row(name, [phase for phase in phases if phase.name == name], drawn, now, broke_in) for name in ORDER)
+    rows = tuple(
+        _row(name, [phase for phase in phases if phase.name == name], drawn, now, broke_in, usual.get(name))
+        for name in ORDER
+    )
     if edges is None:
         return PhaseBar(number, worker, None, None, None, False, rows)
     start, end = edges
@@ -115,9 +141,10 @@ def _row(
     edges: tuple[datetime, datetime] | None,
     now: datetime | None,
     broke_in: PhaseName | None,
+    usual: Usual | None,
 ) -> PhaseRow:
     if not phases:
-        return PhaseRow(name, (), name == broke_in, None, None, None, "", "no record")
+        return PhaseRow(name, (), name == broke_in, None, None, None, "", "no record", usual, None, None)
     segments = tuple(segment for phase in phases if edges for segment in _segment(phase, edges, now))
     starts = [phase.start for phase in phases if phase.start]
     ends = [phase.end for phase in phases if phase.end]
@@ -132,7 +159,28 @@ def _row(
         seconds=sum(known) if known else None,
         source=", ".join(sources),
         note=_note(phases, segments, edges, now),
+        usual=usual,
+        ghost=_ghost(segments, edges, usual),
+        times_usual=_times_usual(sum(known) if known else None, usual),
     )
+
+
+def _ghost(segments: Sequence[Segment], edges: tuple[datetime, datetime] | None, usual: Usual | None) -> Segment | None:
+    """The usual time, from where the phase begins here to the bar's edge at most."""
+    if edges is None or usual is None or not segments:
+        return None
+    left, right = edges
+    width = usual.seconds_p50 / (right - left).total_seconds() * 100
+    width = min(max(width, NARROWEST_PERCENT), 100 - segments[0].x)
+    return Segment(segments[0].x, round(width, 2), complete=True, open=False)
+
+
+def _times_usual(seconds: float | None, usual: Usual | None) -> float | None:
+    """How many times the usual, where it is both that much and longer than 95 of 100 take."""
+    if seconds is None or usual is None or usual.seconds_p50 <= 0 or seconds <= usual.seconds_p95:
+        return None
+    times = seconds / usual.seconds_p50
+    return round(times, 1) if times >= TIMES_USUAL_TOLD else None
 
 
 def _segment(phase: Phase, edges: tuple[datetime, datetime], now: datetime | None) -> list[Segment]:

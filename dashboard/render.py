@@ -76,6 +76,7 @@ def environment() -> Environment:
         env.filters[function.__name__] = function
     env.globals.update(
         page_url=urls.page,
+        events_url=urls.events,
         listing_url=urls.listing,
         tones=wording.TONES,
         marks=wording.MARKS,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from collector.diagnosis.answer import EvidenceItem, LogTail, Verdict
-from dashboard.contexts import TailLine, TailView
+from dashboard.contexts import Run, TailLine, TailView
+from sdk_exporter.contract import REDACTED
 
 # Colours and styles only (SGR): they carry no text. Every other escape sequence stays, made visible when printed.
-_COLOUR: Final = re.compile(r"(?:\x1b\[|\x9b)[0-9;:]*m")
+_COLOUR: Final = re.compile(r"(?:\x1b\[|\x9b)([0-9;:]*)m")
+_NAMES: Final = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+_PARTS: Final = re.compile(f"({re.escape(REDACTED)})")
 
 
 def tail_view(tail: LogTail, verdict: Verdict) -> TailView:
@@ -18,9 +21,10 @@ def tail_view(tail: LogTail, verdict: Verdict) -> TailView:
     written = tail.text.removesuffix("\n").split("\n") if tail.text else []
     root = root_cause(verdict)
     marked = _find(written, root)
+    colours = Colours()
     lines = tuple(
-        TailLine(number, _COLOUR.sub("", line.removesuffix("\r")), number == marked)
-        for number, line in enumerate(written, start=1)
+        TailLine(number, _COLOUR.sub("", line), tuple(colours.runs(line)), number == marked)
+        for number, line in enumerate((line.removesuffix("\r") for line in written), start=1)
     )
     return TailView(
         lines=lines,
@@ -30,9 +34,52 @@ def tail_view(tail: LogTail, verdict: Verdict) -> TailView:
         bytes_withheld=tail.bytes_withheld,
         redactions=tail.redactions,
         complete=tail.complete,
-        colour_codes=len(_COLOUR.findall(tail.text)),
+        coloured=_COLOUR.search(tail.text) is not None,
         root_cause_elsewhere=root.text if root is not None and marked is None else None,
     )
+
+
+class Colours:
+    """The colours of a terminal, as far as they were set: they last over the ends of lines until they are reset."""
+
+    def __init__(self) -> None:
+        self._colour, self._bold = "", False
+
+    def runs(self, line: str) -> Iterator[Run]:
+        """The line in parts that look the same. Backgrounds and fine shades are left out: text must stay readable."""
+        place = 0
+        for code in _COLOUR.finditer(line):
+            yield from self._run(line[place : code.start()])
+            self._apply(code[1])
+            place = code.end()
+        yield from self._run(line[place:])
+
+    def _run(self, text: str) -> Iterator[Run]:
+        style = " ".join(filter(None, (f"c-{self._colour}" if self._colour else "", "c-bold" if self._bold else "")))
+        for part in filter(None, _PARTS.split(text)):
+            yield Run("redacted" if part == REDACTED else style, part)
+
+    def _apply(self, codes: str) -> None:
+        numbers = [int(part) if part.isdigit() and len(part) < 4 else 0 for part in re.split("[;:]", codes)]
+        place = 0
+        while place < len(numbers):
+            number = numbers[place]
+            if number in (38, 48):  # a colour by number, or by red, green and blue
+                by_number = numbers[place + 1 : place + 2] == [5]
+                index = numbers[place + 2] if by_number and place + 2 < len(numbers) else None
+                if number == 38:
+                    self._colour = _NAMES[index % 8] if index is not None and index < 16 else ""
+                place += 3 if by_number else 5
+                continue
+            if number == 0:
+                self._colour, self._bold = "", False
+            elif number in (1, 22):
+                self._bold = number == 1
+            elif 30 <= number <= 37 or 90 <= number <= 97:
+                self._colour = _NAMES[number % 10]
+            elif number == 39:
+                self._colour = ""
+            place += 1
 
 
 def root_cause(verdict: Verdict) -> EvidenceItem | None:

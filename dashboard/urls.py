@@ -38,6 +38,11 @@ def page(kind: str, id: str, form: Form = "html") -> str:
     return f"/{kind}/{encoded(id)}" + ("" if form == "html" else f".{form}")
 
 
+def events(job_id: str) -> str:
+    """The address of the API's events about an open request."""
+    return f"/api/v1/jobs/{quote(job_id.encode('utf-8', 'replace'), safe='')}/events"
+
+
 def listing(path: str, filters: Mapping[str, str | int | None]) -> str:
     """The address of a list with the filters that are set."""
     written = {name: str(value) for name, value in filters.items() if value not in (None, "")}

@@ -84,7 +84,7 @@ SELECT endpoint_id, sum(seen) AS jobs, sum(unfinished) AS open, sum(bad) AS fail
 FROM (
     SELECT endpoint_id, count() AS seen, countIf(NOT is_final) AS unfinished,
            countIf(state IN {bad_states:Array(String)}) AS bad, 0 AS heard, max(last_ns) AS end_ns
-    FROM jobs FINAL
+    FROM job_times FINAL
     WHERE tenant = {tenant:String} AND first_ns >= {since_ns:Int64}
       AND ({endpoint:String} = '' OR endpoint_id = {endpoint:String})
     GROUP BY endpoint_id
@@ -254,7 +254,7 @@ def stop_channel_of(span: SpanRow) -> StopChannel:
 _OVERVIEW = """
 SELECT state, code, if(fingerprint != '', cause, '') AS cause_of_failure, count() AS jobs,
        countIf(NOT is_final) AS open, countIf(state IN {bad_states:Array(String)}) AS failed
-FROM jobs FINAL
+FROM job_times FINAL
 WHERE tenant = {tenant:String} AND first_ns >= {since_ns:Int64}
   AND ({endpoint:String} = '' OR endpoint_id = {endpoint:String})
 GROUP BY state, code, cause_of_failure

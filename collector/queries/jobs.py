@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -65,10 +66,12 @@ class StoredJob:
     revision: int
     digested_ms: int
     updated_at: datetime
+    first_ns: int
 
 
 _STORED = """
-SELECT job_id, version, state, is_final, code, cause, confidence, fingerprint, revision, digested_ms, updated_ms
+SELECT job_id, version, state, is_final, code, cause, confidence, fingerprint, revision, digested_ms, updated_ms,
+       first_ns
 FROM jobs FINAL
 WHERE tenant = {tenant:String} AND job_id IN {job_ids:Array(String)}
 """
@@ -89,14 +92,16 @@ async def stored_jobs(db: Database, tenant: str, job_ids: Sequence[str]) -> dict
             revision=int(row["revision"]),
             digested_ms=int(row["digested_ms"]),
             updated_at=time_of_ms(int(row["updated_ms"])),
+            first_ns=int(row["first_ns"]),
         )
         for row in rows
     }
 
 
-_PAGE = """
-SELECT job_id, first_ns, fingerprint, document
-FROM jobs FINAL
+# Two steps: the ids of a page from narrow rows, then the documents of these alone.
+_PLACES = """
+SELECT job_id, first_ns
+FROM {table:Identifier} FINAL
 WHERE tenant = {tenant:String}
   AND ({endpoint:String} = '' OR endpoint_id = {endpoint:String})
   AND ({worker:String} = '' OR has(worker_ids, {worker:String}))
@@ -106,10 +111,22 @@ WHERE tenant = {tenant:String}
   AND ({fingerprint:String} = '' OR fingerprint = {fingerprint:String})
   AND ({fault:String} = '' OR fault = {fault:String})
   AND first_ns >= {since_ns:Int64} AND first_ns < {until_ns:Int64}
-  AND ({q:String} = '' OR positionCaseInsensitiveUTF8(search_text, {q:String}) > 0 OR job_id = {q:String})
   AND (first_ns, job_id) < ({before_ns:Int64}, {before_id:String})
+"""
+_NEWEST_FIRST = """
 ORDER BY first_ns DESC, job_id DESC
 LIMIT {limit:UInt32}
+"""
+_WITH_WORDS = """
+  AND (positionCaseInsensitiveUTF8(search_text, {q:String}) > 0 OR job_id = {q:String})
+"""
+
+_DOCUMENTS = """
+SELECT job_id, first_ns, fingerprint, document
+FROM jobs
+WHERE tenant = {tenant:String} AND job_id IN {job_ids:Array(String)}
+ORDER BY version DESC
+LIMIT 1 BY job_id
 """
 
 
@@ -137,22 +154,39 @@ async def list_jobs(
         "before_id": before.job_id,
         "limit": limit + 1,  # one more tells whether another page follows
     }
-    rows = await db.query(_PAGE, parameters, max_rows=limit + 1)
-    items = await _answers_of(db, tenant, rows[:limit])
-    return JobList(items, next_cursor_of(rows, limit, lambda row: (int(row["first_ns"]), str(row["job_id"]))))
+    # What is searched stands in `jobs` alone.
+    sql = _PLACES + (_WITH_WORDS if filters.q else "") + _NEWEST_FIRST
+    parameters["table"] = "jobs" if filters.q else "job_times"
+    places = await db.query(sql, parameters, max_rows=limit + 1)
+    items = await _answers_of(db, tenant, places[:limit])
+    return JobList(items, next_cursor_of(places, limit, lambda row: (int(row["first_ns"]), str(row["job_id"]))))
 
 
-async def _answers_of(db: Database, tenant: str, rows: Sequence[dict[str, Any]]) -> list[Answer]:
-    if not rows:
+async def _answers_of(db: Database, tenant: str, places: Sequence[dict[str, Any]]) -> list[Answer]:
+    """The stored answers, in the order of `places`. One of which an earlier record came since stands elsewhere now."""
+    if not places:
         return []
-    histories = await histories_of(db, tenant, [str(row["job_id"]) for row in rows])
-    groups = await counts_of_groups(db, tenant, {str(row["fingerprint"]) for row in rows})
+    job_ids = [str(place["job_id"]) for place in places]
+    documents = await _documents_of(db, tenant, job_ids)
+    found = (documents.get(str(place["job_id"])) for place in places)
+    rows = [row for row, place in zip(found, places, strict=True) if row and row["first_ns"] == place["first_ns"]]
+    histories, groups = await asyncio.gather(
+        histories_of(db, tenant, job_ids), counts_of_groups(db, tenant, {str(row["fingerprint"]) for row in rows})
+    )
     return [
         answer_of_document(
             str(row["document"]), histories.get(str(row["job_id"]), []), groups.get(str(row["fingerprint"]))
         )
         for row in rows
     ]
+
+
+async def _documents_of(db: Database, tenant: str, job_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for asked in in_questions(job_ids, IDS_A_QUERY):
+        rows = await db.query(_DOCUMENTS, {"tenant": tenant, "job_ids": asked}, max_rows=len(asked))
+        found.update((str(row["job_id"]), row) for row in rows)
+    return found
 
 
 _HISTORIES = """
@@ -176,7 +210,7 @@ async def histories_of(db: Database, tenant: str, job_ids: Sequence[str]) -> dic
 
 _GROUP_COUNTS = """
 SELECT fingerprint, count() AS jobs, min(first_ns) AS first_ns
-FROM jobs FINAL
+FROM job_times FINAL
 WHERE tenant = {tenant:String} AND fingerprint IN {fingerprints:Array(String)}
 GROUP BY fingerprint
 """

@@ -75,6 +75,18 @@ class VerdictRow:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftPlace:
+    """Where a request stood in `job_times` before an earlier record of it came: taken out of the table."""
+
+    tenant: str
+    first_ns: int
+    job_id: str
+    version: int
+    updated_ms: int
+    gone: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class _Document:
     """What of an answer is kept in `jobs.document`; history and group are counted in their tables when read."""
 

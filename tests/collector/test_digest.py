@@ -290,6 +290,20 @@ async def test_a_row_that_the_store_refuses_does_not_keep_others_out(
     assert digest.failures == 1
 
 
+async def test_a_request_stands_once_in_the_order_of_time(db: Database, settings: Settings, clock: Clock) -> None:
+    """The caller's record of it comes last, and begins first."""
+    digest, worker = Digest(), Teller(clock.now)
+    await stored_and_touched(db, digest, [worker.claimed("j"), worker.run_started("j")])
+    await digest.round(db, settings, clock.advance(1))
+    await stored_and_touched(db, digest, [worker.span(SpanName.CALLER_REQUEST, -40, 3, job="j")])
+    await digest.round(db, settings, clock.advance(4))
+    rows = await db.query("SELECT job_id, first_ns FROM job_times FINAL")
+    assert rows == await db.query("SELECT job_id, first_ns FROM jobs FINAL")
+    assert [row["job_id"] for row in rows] == ["j"]
+    found = await list_jobs(db, "default", JobFilter())
+    assert [answer.job_id for answer in found.items] == ["j"]
+
+
 @pytest.mark.parametrize(("table", "row"), [("jobs", JobRow), ("verdict_history", VerdictRow)])
 async def test_a_row_has_the_columns_of_its_table(db: Database, table: str, row: type[JobRow | VerdictRow]) -> None:
     columns = await db.query(

@@ -68,6 +68,10 @@ async def test_age_follows_the_setting_and_is_changed_only_when_it_differs(db: D
     assert "toIntervalDay(3)" in (await ages())["spans"]
     assert "toIntervalDay(30)" in (await ages())["jobs"], "what a request came to outlives its spans tenfold"
     assert "toIntervalDay(14)" not in str(await ages())
+    documents = await db.query(
+        "SELECT create_table_query AS q FROM system.tables WHERE database = currentDatabase() AND name = 'jobs'"
+    )
+    assert documents[0]["q"].count("TTL") == 2, "only the searched text and the row itself have an age"
     before = await alters()
     await migrate.apply(db, retention_days=3)
     assert await alters() == before

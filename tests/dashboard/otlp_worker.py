@@ -50,6 +50,7 @@ def body_of(spans: list[dict[str, Any]], **resource: str) -> dict[str, Any]:
         Key.BOOT_ID: resource.get("boot", BOOT),
         Key.HOST_NAME: "host-a",
         Key.HW_MODEL: "NVIDIA L4",
+        **({Key.SERVICE_VERSION: resource["release"]} if "release" in resource else {}),
     }
     return {
         "resourceSpans": [
@@ -99,6 +100,22 @@ def prestart_out_of_memory(job_id: str, *, log: str = LOG, line: str = OOM_LINE)
             attributes={**job, Key.HTTP_STATUS: 200, Key.DELIVER_ATTEMPT: 1, Key.DELIVER_LAST: True},
         ),
     ]
+
+
+def handler_out_of_memory(job_id: str) -> list[dict[str, Any]]:
+    """A claim, a run that fails after eight seconds, and the error delivered."""
+    job = {Key.INVOCATION_ID: job_id}
+    claim, run, delivery = completed(job_id)
+    failed = span(
+        SpanName.JOB_RUN,
+        -10,
+        -2,
+        error=True,
+        attributes={**job, Key.HANDLER_KIND: "async", Key.ERROR_TYPE: "torch.OutOfMemoryError", Key.LOG_TAIL: LOG},
+        events=prestart_out_of_memory(job_id)[2]["events"],
+    )
+    claim.update(startTimeUnixNano=failed["startTimeUnixNano"], endTimeUnixNano=failed["startTimeUnixNano"])
+    return [claim, {**failed, "traceId": run["traceId"]}, delivery]
 
 
 def completed(job_id: str) -> list[dict[str, Any]]:
