@@ -681,6 +681,10 @@ class KnownValues:
     """
 
     PIECE: Final = 8
+    MOST_CHARACTERS: Final = 4_096
+    """Of one value; the longest that services give out is a private key of 3.3 KB."""
+    ALL_CHARACTERS: Final = 24_576
+    """Of all, shortest first: each costs ten pieces of 130 bytes, and a value of 120 KB cost seconds."""
 
     def __init__(self, values: list[str]) -> None:
         # Loaded only where the layer is used: the worker's own process does not.
@@ -688,9 +692,12 @@ class KnownValues:
         from urllib.parse import quote
 
         self._pieces: set[str] = set()
-        for value in values:
+        room = self.ALL_CHARACTERS
+        for value in sorted(values, key=len):
+            value = value[: min(self.MOST_CHARACTERS, room)]
             if len(value) < self.PIECE:
                 continue
+            room -= len(value)
             data = value.encode("utf-8", "surrogateescape")  # as the environment held it, UTF-8 or not
             quoted = quote(data, safe="")
             forms = {value, quoted, quote(quoted, safe=""), data.hex()}

@@ -7,6 +7,7 @@ may ship the same file: the records carry their ids, so a repeat is harmless.
 from __future__ import annotations
 
 import os
+import stat
 import threading
 import time
 import zlib
@@ -17,7 +18,7 @@ from typing import Final
 from sdk_exporter import spool
 from sdk_exporter.contract import Loss
 from sdk_exporter.recorder.delivery import MOST_BODY_BYTES, Body, Delivery
-from sdk_exporter.recorder.settings import RecorderSettings
+from sdk_exporter.recorder.settings import DEFAULT_SPOOL_BYTES, RecorderSettings
 
 _SUFFIX: Final = ".stallscope"
 _MOST_FILES: Final = 1000
@@ -109,6 +110,7 @@ class Leftovers:
     def __init__(self, settings: RecorderSettings, lose: Callable[[str, int], None]) -> None:
         self._settings, self._lose = settings, lose
         self._delivery: Delivery | None = None
+        self._most_bytes = max(settings.spool_bytes, DEFAULT_SPOOL_BYTES)
         self._thread: threading.Thread | None = None
         if settings.spool_dir:
             self._thread = threading.Thread(
@@ -130,6 +132,8 @@ class Leftovers:
         done = threading.Event()
         for file in sorted(folder.glob(f"*{_SUFFIX}"))[:_MOST_FILES]:
             try:
+                if not stat.S_ISREG(file.stat().st_mode) or file.stat().st_size > self._most_bytes:
+                    continue  # whatever it is, we have not written it
                 bodies, damaged = load(file)
             except OSError:
                 continue  # another worker was faster

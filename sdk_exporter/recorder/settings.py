@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from sdk_exporter.contract import HEARTBEAT_SECONDS, LOG_TAIL_BYTES
 
 DEFAULT_ENDPOINT: Final = "http://127.0.0.1:4318"
-_DEFAULT_SPOOL_BYTES: Final = 64 << 20
+DEFAULT_SPOOL_BYTES: Final = 64 << 20
 _LONGEST_HEARTBEAT_SECONDS: Final = 3600.0
 _LARGEST_TAIL_BYTES: Final = 262_144
 _GRPC_PORT: Final = 4317
@@ -62,7 +62,7 @@ class RecorderSettings:
             tail_bytes=min(_LARGEST_TAIL_BYTES, _whole(environ, "STALLSCOPE_LOG_TAIL_BYTES", LOG_TAIL_BYTES)),
             heartbeat_seconds=_bounded_heartbeat(environ.get("STALLSCOPE_HEARTBEAT_SECONDS")),
             spool_dir=environ.get("STALLSCOPE_SPOOL_DIR", "").strip() or None,
-            spool_bytes=_whole(environ, "STALLSCOPE_SPOOL_BYTES", _DEFAULT_SPOOL_BYTES),
+            spool_bytes=_whole(environ, "STALLSCOPE_SPOOL_BYTES", DEFAULT_SPOOL_BYTES),
             endpoint=endpoint_of(environ)[0],
             headers=_headers(otlp("HEADERS") or ""),
             timeout_seconds=_positive(otlp("TIMEOUT")) or 10.0,  # seconds, as OpenTelemetry's Python SDK reads it

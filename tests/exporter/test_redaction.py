@@ -229,6 +229,14 @@ def test_a_known_value_goes_in_every_encoding_and_in_part() -> None:
     assert known.redact("nothing of it here") == "nothing of it here"
 
 
+def test_of_giant_values_the_head_is_known_and_short_ones_come_first() -> None:
+    short, giants = fill("{40}"), [fill("{100000}", seed=seed) for seed in range(20)]
+    known = KnownValues([*giants, short])
+    assert known.redact(f"a {short} b") == "a [REDACTED] b"
+    assert known.redact(f"a {giants[0][100:200]} b") == "a [REDACTED] b"
+    assert len(known._pieces) < 16 * KnownValues.ALL_CHARACTERS  # memory, not a detail of the result
+
+
 def test_secret_values_are_those_of_secret_names_only() -> None:
     secret = fill("{24}")
     environ = {

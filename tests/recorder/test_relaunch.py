@@ -17,6 +17,7 @@ from otlp_sink import Sink
 from collector.demo.platform import running_platform, worker_env
 
 SECONDS = 120
+A_THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
 FIRST_LINES = "import sdk_exporter\nsdk_exporter.instrument(relaunch=True)\n"
 
 
@@ -83,7 +84,7 @@ async def test_a_worker_of_the_sdk_is_watched_as_under_the_launcher(sink: Sink, 
     [
         ("import other", "other is not the program itself"),
         (f"import sys; sys.modules['torch'] = sys\n{FIRST_LINES}", "torch is loaded already"),
-        (f"import threading; threading.Timer(0.5, print).start()\n{FIRST_LINES}", "other threads run already"),
+        (f"{A_THREAD}\n{FIRST_LINES}", "other threads run already"),
         (f"import pdb\n{FIRST_LINES}", "a debugger or a test runner is there"),
         (f"import sys; sys.settrace(lambda *_: None)\n{FIRST_LINES}", "a debugger or a test runner is there"),
     ],

@@ -167,13 +167,14 @@ def test_unsent_evidence_is_kept_on_disk_and_shipped_by_the_next_start(
     assert sink.spans == []
     with file.open("ab") as torn:
         torn.write(b"\x0e\x5c torn by a kill")
+    os.mkfifo(folder / "0.stallscope")  # whoever opens it waits for ever
 
     sink.always = None
     second = launch("boot_ends()\nsys.stdin.readline()", stdin=subprocess.PIPE, env=environment)
     death = sink.wait_for(lambda s: s.named("worker.death"))[0]
     assert death.attributes["stallscope.death.jobs_in_hand"] == ["job-1"]
     assert death.attributes["process.exit.code"] == 8
-    until(lambda: not list(folder.iterdir()))
+    until(lambda: [left.name for left in folder.iterdir()] == ["0.stallscope"])
     second.communicate(timeout=SECONDS)
 
 
