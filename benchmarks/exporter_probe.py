@@ -195,8 +195,8 @@ def outage(subject: str, collector: str, number: int) -> dict[str, float]:
 
 
 def latency(subject: str, collector: str, number: int) -> dict[str, float]:
-    """Handlers of 10 ms of sleep: the whole, and what the subject adds, by the clock and in processor time, which does not
-    count the turns of others on a busy machine."""
+    """Handlers of 10 ms of sleep: the whole, and what the subject adds, by the clock and in processor time. The latter
+    does not count the turns of others on a busy machine."""
     job, _ = SUBJECTS[subject](collector)
     for warm in range(20):
         job(warm)
