@@ -168,14 +168,27 @@ def test_mutual_tls_lets_in_those_of_the_named_authority_alone(authority: Author
         STALLSCOPE_TLS_KEY=str(key),
         STALLSCOPE_TLS_CLIENT_CA=str(ca),
     ) as server:
-        assert server.get(ca, worker)[0] == 200
-        assert server.call(ca, worker) == b""
-        for other in (None, stranger):
-            with pytest.raises(httpx.HTTPError):
-                server.get(ca, other)
-            with pytest.raises(grpc.RpcError) as refused:
-                server.call(ca, other)
-            assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        admits(server, ca, worker, refused=[None, stranger])
+        authority.issue(tmp_path, "server")
+        admits(server, ca, worker, refused=[None, stranger])
+        other = Authority("other")
+        (tmp_path / "old-ca.crt").write_bytes(authority.pem)
+        (tmp_path / "other-ca.crt").write_bytes(other.pem)
+        (tmp_path / "other-ca.crt").replace(ca)
+        trusted = tmp_path / "old-ca.crt"  # the server's own certificate is of the old one still
+        admits(server, trusted, other.issue(tmp_path, "worker-of-other"), refused=[None, stranger, worker])
+
+
+def admits(server: Serving, ca: Path, client: tuple[Path, Path], *, refused: list[tuple[Path, Path] | None]) -> None:
+    """Both ports let `client` in, and none of the others."""
+    assert server.get(ca, client)[0] == 200
+    assert server.call(ca, client) == b""
+    for other in refused:
+        with pytest.raises(httpx.HTTPError):
+            server.get(ca, other)
+        with pytest.raises(grpc.RpcError) as answer:
+            server.call(ca, other)
+        assert answer.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def test_files_that_do_not_fit_stop_the_server_with_words(authority: Authority, tmp_path: Path) -> None:

@@ -202,6 +202,22 @@ async def test_a_cursor_of_another_tenant_leads_to_ones_own(scene: Scene) -> Non
     assert [item["job_id"] for item in found] == ["j"]
 
 
+async def test_a_tenant_is_named_by_its_token_and_by_nothing_else(scene: Scene) -> None:
+    own = bearer("attacker", "read")["authorization"]
+    smuggled: list[list[tuple[str, str]]] = [
+        [("authorization", own), ("x-tenant", "victim"), ("x-scope-orgid", "victim"), ("x-forwarded-user", "victim")],
+        [("authorization", own), ("cookie", f"{auth.COOKIE}=victim:x"), ("x-forwarded-for", "127.0.0.1")],
+        [("authorization", own), ("authorization", "Bearer victim")],
+    ]
+    for headers in smuggled:
+        found = await scene.client.get("/api/v1/jobs", headers=headers)
+        assert [item["job_id"] for item in found.json()["items"]] == ["j"]
+    for odd in (f"{own},", f"{own} victim", own.replace("Bearer ", "Basic "), "Bearer victim:", "Bearer \xe9"):
+        refused = await scene.client.get("/api/v1/jobs", headers=[("authorization", odd.encode("latin-1"))])
+        assert refused.status_code == 401, odd
+    assert (await scene.get("/api/v1/jobs?tenant=victim", "attacker")).status_code == 400
+
+
 @pytest.mark.parametrize("route", CHANGING, ids=lambda route: str(route.path))
 async def test_a_stranger_changes_nothing(scene: Scene, route: APIRoute) -> None:
     path = next(paths_of(route, scene.known))
