@@ -94,7 +94,7 @@ class Annotator:
         """
         if not self._seems_to_hang(vitals):
             return {}
-        raw = self._worker_output()
+        raw = self._worker_output(of_prestart=self._ledger.last_phase == "prestart")
         if raw.seen == self._stall_told:
             return {}
         self._stall_told = raw.seen
@@ -177,7 +177,7 @@ class Annotator:
         """Whose output belongs to this span: the job's own where it is known, of the worker's only what nobody else
         can have printed."""
         if record.get("n") != SpanName.JOB_RUN:
-            return self._worker_output()
+            return self._worker_output(of_prestart=record.get("n") == SpanName.PRESTART)
         own = self._python.job(record.get("j"))
         if own is not None:
             return own
@@ -188,9 +188,11 @@ class Annotator:
             return self._pipes.since(began, self._keep)
         return None
 
-    def _worker_output(self) -> tail.Raw:
+    def _worker_output(self, *, of_prestart: bool = False) -> tail.Raw:
+        """`of_prestart`: a hook's output is wanted; the SDK claims beside it, and says so line by line."""
         self._look_at_gate()
-        return self._python.worker() if self._pipes is None else self._pipes.worker(self._keep)
+        raw = self._python.worker() if self._pipes is None else self._pipes.worker(self._keep)
+        return raw.without_progress() if of_prestart else raw
 
     def _tail(self, raw: tail.Raw | None) -> dict[str, Any]:
         if raw is None:
@@ -213,7 +215,7 @@ class Annotator:
             Key.DEATH_LAST_PHASE: self._ledger.last_phase,
         }
         if jobs or not _clean_exit(record) or self._settings.log_capture == "all":
-            facts.update(self._tail(self._worker_output()))
+            facts.update(self._tail(self._worker_output(of_prestart=self._ledger.last_phase == "prestart")))
         return facts
 
     # ------------------------------------------------------------------------------------------ across a restart

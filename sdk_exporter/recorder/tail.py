@@ -6,12 +6,13 @@ import re
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sdk_exporter import redaction
 from sdk_exporter.contract import JOB_ID_BYTES, LOG_OVERLAP_BYTES, Key, LogScope, LogStream
 from sdk_exporter.recorder.condense import condense
+from sdk_exporter.recorder.progress import without_progress
 from sdk_exporter.recorder.shared import CHUNKS, RUN_BEGAN, Shared, StreamField
 
 _JOBS: Final = 64
@@ -41,11 +42,18 @@ class Raw:
     """False where only Python's own streams are seen: native code and children may have written more."""
     open_end: bool
     """True while more may follow: the last word may be half a secret."""
+    left_out: int = 0
+    """Bytes that were taken out of the data: lines of the worker SDK about itself."""
 
     @property
     def truncated(self) -> bool:
         """True where the data begins in the middle of the stream."""
-        return self.seen - self.withheld > len(self.data)
+        return self.seen - self.withheld > len(self.data) + self.left_out
+
+    def without_progress(self) -> Raw:
+        """For a tail of what user code printed while it started."""
+        kept = without_progress(self.data)
+        return replace(self, data=kept, left_out=len(self.data) - len(kept))
 
 
 class RedactionFailed(Exception):
@@ -283,8 +291,8 @@ def attributes_of(raw: Raw, cleaner: Cleaner, limit_bytes: int, *, ship: bool) -
         # Missing is not empty: without a text the key is absent.
         return {**facts, Key.LOG_COMPLETE: False}
     text, redactions, cut = cleaner.tail(raw, limit_bytes)
-    dropped = max(0, raw.seen - raw.withheld - len(text.encode())) if cut else 0
-    complete = raw.exact and not cut and not raw.withheld
+    dropped = max(0, raw.seen - raw.withheld - len(text.encode())) if cut else raw.left_out
+    complete = raw.exact and not (cut or raw.withheld or raw.left_out)
     return {
         **facts,
         Key.LOG_TAIL: text,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sink import Sink, running_sink
 
 from collector.demo.platform import Platform, running_platform
 from sdk_exporter import events, ledger, spool
@@ -19,6 +20,12 @@ HOLD_SECONDS = 1.0
 @pytest.fixture
 async def platform() -> AsyncIterator[Platform]:
     async with running_platform(hold_seconds=HOLD_SECONDS, stop_hold_seconds=HOLD_SECONDS) as running:
+        yield running
+
+
+@pytest.fixture
+async def sink() -> AsyncIterator[Sink]:
+    async with running_sink() as running:
         yield running
 
 

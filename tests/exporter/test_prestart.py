@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from observed_worker import PATIENCE_SECONDS, ObservedWorker, observed_worker, spans, story
+from sink import Sink
 
 import sdk_exporter
 from collector.demo.platform import Fault, Platform
-from sdk_exporter import supervisor
+from sdk_exporter import spool, supervisor
 from sdk_exporter.failure import Failure
 
 START = """
@@ -161,6 +162,63 @@ def never():
         pings = len(platform.find_events("ping", worker=worker.name))
         with pytest.raises(TimeoutError):
             await platform.wait_event("ping", worker=worker.name, count=pings + 1, seconds=3.0)
+
+
+CHATTY = worker_code(
+    """
+import pathlib
+import sdk_exporter
+sdk_exporter.instrument()
+
+@sdk_exporter.prestart
+def load_model():
+    while not pathlib.Path("quiet").exists():
+        time.sleep(0.02)
+    print("loading weights", flush=True)  # now, since two threads that print at once may do so into one line
+    runpod.RunPodLogger().debug("layer 7 of 80")
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+    raise RuntimeError("weights are corrupt")
+"""
+)
+UNDER_LAUNCHER = (sys.executable, "-m", "sdk_exporter", "--flush", "30", "--", sys.executable)
+
+
+@pytest.mark.parametrize(
+    ("command", "endpoint"),
+    [(UNDER_LAUNCHER, "e"), ((sys.executable,), "")],
+    ids=["JSON under the launcher", "plain text alone"],
+)
+async def test_no_progress_note_of_the_sdk_is_in_the_tail_of_prestart(
+    platform: Platform, sink: Sink, tmp_path: Path, command: tuple[str, ...], endpoint: str
+) -> None:  # A21
+    """It writes several for each poll at its usual level, as JSON on an endpoint. The worker's output keeps them."""
+    environ = {
+        "RUNPOD_LOG_LEVEL": "DEBUG",
+        "RUNPOD_ENDPOINT_ID": endpoint,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": sink.base,
+        spool.ENVIRONMENT_KEY: "",
+    }
+    async with observed_worker(
+        platform, tmp_path, CHATTY, instrumented=False, environ=environ, command=command
+    ) as worker:
+        platform.hold(worker.endpoint, 600.0, stop_seconds=600.0)
+        await platform.wait_event("job-take", worker=worker.name, seconds=PATIENCE_SECONDS)
+        (worker.directory / "quiet").touch()
+        await worker.wait_output("layer 7 of 80")
+        platform.hold(worker.endpoint, 0.1, stop_seconds=0.1)
+        await worker.wait_output("No jobs acquired")
+        job_id = await worker.submit(number=1)
+        await worker.wait_output("Handling Job")
+        (worker.directory / "go").touch()
+        assert await worker.exit_code() == 1
+        assert "rp_job" not in failure(platform, job_id)["error_traceback"]
+        tail = (await sink.wait_for("prestart"))["stallscope.log.tail"]
+        for line in ("loading weights", "layer 7 of 80", "RuntimeError: weights are corrupt"):
+            assert line in tail
+        for note in ("JobScaler", "rp_job", "Jobs in queue", "Job Queued", "Handling Job", "Starting", "stallscope:"):
+            assert note not in tail, tail
+        assert "JobScaler.get_jobs" in worker.output()
 
 
 HANGING = """
@@ -366,7 +424,7 @@ async def test_an_initializer_that_fails_at_once_with_nothing_in_hand_fails_one_
 
 UNDER_A_CLOCK = """
 import asyncio, json, sys, threading
-from sdk_exporter import supervisor
+from sdk_exporter import spool, supervisor
 from sdk_exporter.contract import PrestartKind
 
 now = 100.0
