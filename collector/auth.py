@@ -1,8 +1,9 @@
 """Who is asking: the only place where a token is looked at.
 
-Three kinds that do not stand for each other: ingest sends spans, read sees pages and the API, admin changes things and
-reads. A token belongs to one tenant and sees nothing else. Without any token the server answers this machine only.
-A fourth kind reads `/metrics`, which count all tenants and belong to none.
+Kinds that do not stand for each other: ingest sends spans, read sees pages and the API; operate reads, and says what
+became of failures and alerts; admin changes things, and may do all that operate may. A token belongs to one tenant and
+sees nothing else. Without any token the server answers this machine only. One more kind reads `/metrics`, which count
+all tenants and belong to none.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Tokens:
 
     ingest: Mapping[bytes, str]
     read: Mapping[bytes, str]
+    operate: Mapping[bytes, str]
     admin: Mapping[bytes, str]
     metrics: Mapping[bytes, str]
     insecure: bool = False
@@ -58,6 +60,7 @@ class Tokens:
         return cls(
             ingest=_parse("STALLSCOPE_INGEST_TOKENS", settings.ingest_tokens.get_secret_value()),
             read=_parse("STALLSCOPE_READ_TOKENS", settings.read_tokens.get_secret_value()),
+            operate=_parse("STALLSCOPE_OPERATE_TOKENS", settings.operate_tokens.get_secret_value()),
             admin=_parse("STALLSCOPE_ADMIN_TOKENS", settings.admin_tokens.get_secret_value()),
             metrics=_parse("STALLSCOPE_METRICS_TOKENS", settings.metrics_tokens.get_secret_value()),
             insecure=settings.insecure,
@@ -66,16 +69,24 @@ class Tokens:
     @property
     def none_set(self) -> bool:
         """Nobody has a token: everyone on this machine is let in."""
-        return not (self.ingest or self.read or self.admin)
+        return not (self.ingest or self.read or self.operate or self.admin)
 
     @property
     def tenants(self) -> frozenset[str]:
         """Everyone who has a token."""
-        return frozenset(tenant for kind in (self.ingest, self.read, self.admin) for tenant in kind.values())
+        return frozenset(tenant for kind in self._of_tenants for tenant in kind.values())
+
+    @property
+    def _of_tenants(self) -> tuple[Mapping[bytes, str], ...]:
+        return self.ingest, self.read, self.operate, self.admin
 
     def may_read(self, secret: str) -> str | None:
         """The tenant whose pages this token opens."""
-        return _tenant_of(secret, self.read) or _tenant_of(secret, self.admin)
+        return _tenant_of(secret, self.read) or self.may_operate(secret)
+
+    def may_operate(self, secret: str) -> str | None:
+        """The tenant of whose failures and alerts this token may say what became of them."""
+        return _tenant_of(secret, self.operate) or _tenant_of(secret, self.admin)
 
     def may_send(self, secret: str) -> str | None:
         """The tenant that this token sends spans for."""
@@ -93,7 +104,7 @@ class Tokens:
 
     def knows(self, secret: str) -> bool:
         """Whether it is a token of any kind."""
-        return any(_tenant_of(secret, kind) for kind in (self.ingest, self.read, self.admin, self.metrics))
+        return any(_tenant_of(secret, kind) for kind in (*self._of_tenants, self.metrics))
 
 
 class KeyRing:
@@ -124,8 +135,8 @@ class KeyRing:
             return
         self._problem = ""
         if tokens != self.tokens:
-            kinds = (tokens.ingest, tokens.read, tokens.admin)
-            log.warning("the tokens changed: %d may send, %d read, %d change things", *map(len, kinds))
+            kinds = (tokens.ingest, tokens.read, tokens.operate, tokens.admin)
+            log.warning("the tokens changed: %d may send, %d read, %d operate, %d change things", *map(len, kinds))
             self.tokens = tokens
             self._count("changed")
 
@@ -203,24 +214,44 @@ def read_tenant(request: HTTPConnection) -> str:
     tokens = tokens_of(request)
     if tokens.none_set:
         return _this_machine(request, tokens)
-    secret = _bearer(request.headers.get("authorization", "")) or request.cookies.get(COOKIE)
+    secret = secret_of(request)
     return (secret and tokens.may_read(secret)) or _refuse(tokens, secret, "read", "STALLSCOPE_READ_TOKENS")
+
+
+async def operate_tenant(request: Request) -> str:
+    """The tenant of whose failures and alerts this request may say what became of them; on record before it does."""
+    return await _changer(request, Tokens.may_operate, "say this", "STALLSCOPE_OPERATE_TOKENS")
 
 
 async def admin_tenant(request: Request) -> str:
     """The tenant that this request may change things of. What may change something is on record before it does."""
+    return await _changer(request, Tokens.may_change, "change this", "STALLSCOPE_ADMIN_TOKENS")
+
+
+async def _changer(request: Request, may: Callable[[Tokens, str], str | None], what: str, setting: str) -> str:
     tokens = tokens_of(request)
     secret, tenant = None, None
     if tokens.none_set:
         tenant = _this_machine(request, tokens)
     else:
-        secret = _bearer(request.headers.get("authorization", "")) or request.cookies.get(COOKIE)
-        tenant = secret and tokens.may_change(secret)
+        secret = secret_of(request)
+        tenant = secret and may(tokens, secret)
     if not tenant:
-        _refuse(tokens, secret, "change this", "STALLSCOPE_ADMIN_TOKENS")
+        _refuse(tokens, secret, what, setting)
     if request.method not in ("GET", "HEAD"):
         await audit.record(request, tenant, short_name(secret))
     return tenant
+
+
+def secret_of(request: HTTPConnection) -> str | None:
+    """The token of this request: of its Authorization header, or else of its cookie."""
+    return _bearer(request.headers.get("authorization", "")) or request.cookies.get(COOKIE)
+
+
+def may_operate(request: HTTPConnection) -> bool:
+    """Whether this visitor may say what became of failures: only then are the forms for it shown."""
+    tokens, secret = tokens_of(request), secret_of(request)
+    return tokens.none_set or bool(secret and tokens.may_operate(secret))
 
 
 def short_name(secret: str | None) -> str:
@@ -236,8 +267,8 @@ def metrics_reader(request: Request) -> None:
         _refuse(tokens, secret, "read metrics of all tenants", "STALLSCOPE_METRICS_TOKENS")
 
 
-IngestSender = Annotated[Sender, Depends(ingest_sender)]
 ReadTenant = Annotated[str, Depends(read_tenant)]
+OperateTenant = Annotated[str, Depends(operate_tenant)]
 AdminTenant = Annotated[str, Depends(admin_tenant)]
 MetricsReader = Depends(metrics_reader)
 

@@ -12,9 +12,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span, Status
 
 from sdk_exporter.contract import ATTRIBUTES_PER_SPAN, Key
@@ -87,7 +89,7 @@ def stage(message: ExportTraceServiceRequest, tenant: str, arrived_ms: int) -> S
     decode.refuse_too_many(sum(len(scope.spans) for part in message.resource_spans for scope in part.scope_spans))
     staged, closer = Staged(), ExportTraceServiceRequest()
     for part in message.resource_spans:
-        head = _Head(tenant, arrived_ms, decode.resource_of(part.resource.attributes))
+        head = _Head(tenant, arrived_ms, _resource(part.resource.SerializeToString()))
         for scope in part.scope_spans:
             name = decode.clean(scope.scope.name, decode.NAME_BYTES)
             scope.ClearField("scope")
@@ -211,28 +213,38 @@ def _span_starts(serialized: bytes) -> Iterator[int]:
 
 
 @dataclass(frozen=True, slots=True)
+class _Resource:
+    """What a resource comes to in the message."""
+
+    fields: bytes
+    boot: tuple[str, str]  # (worker id, boot id)
+
+    @classmethod
+    def of(cls, attributes: Attributes) -> _Resource:
+        """Of cleaned attributes."""
+        ids = [decode.text_of(attributes, key) for key in (Key.FAAS_NAME, Key.SERVICE_INSTANCE_ID, Key.BOOT_ID)]
+        texts = (json_text(attributes), *ids)
+        fields = b"".join(_text_field(1003 + place, text) for place, text in enumerate(texts))
+        return cls(fields, (ids[1], ids[2]))
+
+
+@lru_cache(maxsize=256)
+def _resource(serialized: bytes) -> _Resource:
+    """A worker says the same with every request."""
+    return _Resource.of(decode.resource_of(Resource.FromString(serialized).attributes))
+
+
+@dataclass(frozen=True, slots=True)
 class _Head:
     """What the spans of a part have in common."""
 
     tenant: str
     arrived_ms: int
-    resource: Attributes
-
-    def boot(self) -> tuple[str, str]:
-        """(worker id, boot id)."""
-        return decode.text_of(self.resource, Key.SERVICE_INSTANCE_ID), decode.text_of(self.resource, Key.BOOT_ID)
+    resource: _Resource
 
     def serialized(self, *, ready: bool) -> bytes:
-        worker_id, boot_id = self.boot()
-        return (
-            _text_field(1001, self.tenant)
-            + _number_field(1002, self.arrived_ms)
-            + _text_field(1003, json_text(self.resource))
-            + _text_field(1004, decode.text_of(self.resource, Key.FAAS_NAME))
-            + _text_field(1005, worker_id)
-            + _text_field(1006, boot_id)
-            + _number_field(1007, int(ready))
-        )
+        own = _text_field(1001, self.tenant) + _number_field(1002, self.arrived_ms) + self.resource.fields
+        return own + _number_field(1007, 1) if ready else own
 
 
 def _add(staged: Staged, head: _Head, name: str, spans: bytes, count: int, *, ready: bool) -> None:
@@ -247,7 +259,7 @@ def _tell_news(staged: Staged, head: _Head, serialized: bytes, spans: int) -> No
     values = serialized.split(JOB_ID_VALUE)[1:]
     # A plain id is a short text: `suspects` takes all others for odd. Two lengths and a tag stand before it.
     staged.job_ids.update(value[3 : 3 + value[2]].decode("utf-8", "replace") for value in set(values) if len(value) > 2)
-    if len(values) < spans and any(boot := head.boot()):
+    if len(values) < spans and any(boot := head.resource.boot):
         staged.worker_boots.add(boot)
 
 
@@ -256,7 +268,7 @@ def _add_rows(staged: Staged, rows: Sequence[SpanRow]) -> None:
     for row in rows:
         alike.setdefault((row.tenant, row.arrived_ms, id(row.resource), row.scope), []).append(row)
     for together in alike.values():
-        head = _Head(together[0].tenant, together[0].arrived_ms, together[0].resource)
+        head = _Head(together[0].tenant, together[0].arrived_ms, _Resource.of(together[0].resource))
         for start in range(0, len(together), SPANS_PER_PART):
             some = together[start : start + SPANS_PER_PART]
             spans = b"".join(_field(2, _ready_span(row)) for row in some)

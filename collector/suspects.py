@@ -50,7 +50,7 @@ _VALUES: Final = (
     r"\x12\x09\x21[\x00-\xff]{6}[\xf0-\xff][\x7f\xff]",  # a double that is no number
     r"\x12[\x80-\xff][\x02-\x7f]\x0a[\x80-\xff]",  # a text of 256 bytes or more
     r"\x12[\x80-\xff]{2,4}[\x01-\x7f]\x0a[\x80-\xff]",
-    r"\x4a[\x80-\xff]{0,3}[\x00-\x7f]\x0a[\x41-\xff]",  # a key of more than 64 bytes
+    r"\x4a[\x80-\xff]{1,3}[\x01-\x7f]\x0a[\x80-\xff]{1,3}[\x01-\x7f]",  # a key of 128 bytes or more
     # an id that is no text, or a long one
     rf"(?:{'|'.join(map(re.escape, _IDS))})\x12(?:[\x80-\xff]|[\x00-\x7f][^\x0a])",
 )

@@ -24,9 +24,11 @@ SPANS_PER_INSERT: Final = 10_000
 one: they gather while the insert before them runs."""
 BYTES_PER_INSERT: Final = 16 << 20
 """And here: the store needs about ten times as much to read it."""
-LINGER_SECONDS: Final = 0.004
-"""How long an insert waits for those who waited for the one before: they were all answered at once, and send again in
-the same moment. A lone sender never waits."""
+LINGER_SHARE: Final = 0.3
+"""How long an insert waits for those who waited for the one before, as a share of the time which that took: they were
+all answered at once, and send again in the same moment. A lone sender never waits."""
+LINGER_SECONDS: Final = 0.03
+"""And never longer than this."""
 RETRY_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Pauses between tries of a batch that its sender was already told to be safe; the last one repeats."""
 CLOSE_SECONDS: Final = 10.0
@@ -204,6 +206,8 @@ class InMemory:
     _waiting: deque[_Waiting] = field(default_factory=deque)
     _inserting: list[_Waiting] = field(default_factory=list)
     _together: int = 0  # requests in the last batch
+    _began: float = 0.0
+    _took: float = 0.0  # seconds that its insert took
     _came: asyncio.Event = field(default_factory=asyncio.Event)
     _closed: bool = False
 
@@ -222,18 +226,25 @@ class InMemory:
                 return None
             self._came.clear()
             await self._came.wait()
-        if len(self._waiting) < self._together and not self._closed:
-            await asyncio.sleep(LINGER_SECONDS)
+        await self._linger()
         spans = size = 0
         while self._waiting and spans < SPANS_PER_INSERT and size < BYTES_PER_INSERT:
             self._inserting.append(self._waiting.popleft())
             spans += self._inserting[-1].request.spans
             size += self._inserting[-1].request.size
-        self._together = len(self._inserting)
+        self._together, self._began = len(self._inserting), time.monotonic()
         return Batch([waiting.request for waiting in self._inserting], uuid.uuid4().hex)
+
+    async def _linger(self) -> None:
+        until = time.monotonic() + min(LINGER_SHARE * self._took, LINGER_SECONDS)
+        while len(self._waiting) < self._together and not self._closed:
+            if time.monotonic() >= until:
+                return
+            await asyncio.sleep(LINGER_SECONDS / 10)
 
     async def settle(self, batch: Batch, error: StallscopeError | None) -> None:
         """Answer those who wait."""
+        self._took = time.monotonic() - self._began
         for waiting in self._inserting:
             self.metrics.waiting_rows.dec(waiting.request.spans)
             if waiting.stored.done():  # its client went away meanwhile

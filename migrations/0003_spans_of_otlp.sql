@@ -1,4 +1,4 @@
--- Rows of what is inserted into `spans_in`: texts that were made ready are taken as they are; of other spans the attributes become JSON text here, typed, a double always with a point or an exponent.
+-- Rows of what is inserted into `spans_in`: texts that were made ready are taken as they are; of other spans the attributes become JSON text here, typed, a double always with a point or an exponent. What spans share becomes a dictionary before it is repeated for each.
 CREATE MATERIALIZED VIEW IF NOT EXISTS spans_of_otlp TO spans AS
 SELECT
     tenant,
@@ -17,13 +17,15 @@ SELECT
     ['unset', 'ok', 'error'][span.status.code + 1] AS status,
     if(ready, span.ready_status_message, '') AS status_message,
     if(ready, span.ready_attributes, concat('{', arrayStringConcat(arrayMap(
-        (key, text, whole, flag, double) -> concat(toJSONString(key), ':', multiIf(
-            isNotNull(text), toJSONString(assumeNotNull(text)),
-            isNotNull(whole), toString(assumeNotNull(whole)),
-            isNotNull(flag), if(assumeNotNull(flag), 'true', 'false'),
-            isNull(double), 'null',
-            match(toString(assumeNotNull(double)), '[.e]'), toString(assumeNotNull(double)),
-            concat(toString(assumeNotNull(double)), '.0')
+        (key, text, whole, flag, double) -> concat(toJSONString(key), ':', if(
+            isNotNull(text),
+            toJSONString(assumeNotNull(text)),
+            coalesce(
+                toString(whole),
+                toString(flag),
+                if(match(toString(double), '[.e]'), toString(double), concat(toString(double), '.0')),
+                'null'
+            )
         )),
         span.attributes.key,
         span.attributes.value.string_value,
@@ -37,10 +39,11 @@ SELECT
     scope
 FROM
 (
-    SELECT tenant, arrived_ms, resource, ready, of_resource, of_scope.scope.name AS scope, arrayJoin(of_scope.spans) AS span
+    SELECT tenant, arrived_ms, resource, ready, of_resource, toLowCardinality(of_scope.scope.name) AS scope, arrayJoin(of_scope.spans) AS span
     FROM
     (
-        SELECT part.tenant AS tenant, part.arrived_ms AS arrived_ms, part.resource AS resource, part.ready AS ready,
+        SELECT toLowCardinality(part.tenant) AS tenant, part.arrived_ms AS arrived_ms,
+               toLowCardinality(part.resource) AS resource, part.ready AS ready,
                tuple(part.endpoint_id, part.worker_id, part.boot_id)::Tuple(endpoint_id String, worker_id String, boot_id String) AS of_resource,
                arrayJoin(part.scope_spans) AS of_scope
         FROM (SELECT arrayJoin(resource_spans) AS part FROM spans_in)
