@@ -142,9 +142,14 @@ def _weighty(told: _Told, hits: list[Hit]) -> list[Hit]:
 
 def _is_notice(told: _Told, hit: Hit) -> bool:
     said = told.reading.statements[hit.index]
-    if hit.tier in (Tier.HARDWARE, Tier.CRASH):
+    if hit.tier == Tier.HARDWARE:
         return False
-    if said.level in ("debug", "info") and not said.exception and not _FAILS.search(said.text[:400]):
+    if (
+        hit.tier != Tier.CRASH
+        and said.level in ("debug", "info")
+        and not said.exception
+        and not _FAILS.search(said.text[:400])
+    ):
         return True
     return _DOES_WITHOUT.search(said.text[:400]) is not None
 
@@ -155,12 +160,14 @@ def _outlasts(hit: Hit) -> bool:
 
 
 def _survived(told: _Told) -> int:
-    """Where a server came up and something failed only later: what stands above did not stop it. -1 where not."""
-    up = max(told.outcome.up, default=-1)
-    if up < 0:
-        return -1
-    later = any(hit.index > up and hit.tier >= Tier.HINT for hit in told.hits)
-    return up if later or _exceptions(told, up) else -1
+    """Where a server came up, or the next job began, and something failed only later: what stands above is not why.
+
+    -1 where nothing is above that line.
+    """
+    for above in sorted({max(told.outcome.up, default=-1), told.outcome.next_job} - {-1}, reverse=True):
+        if any(hit.index > above and hit.tier >= Tier.HINT for hit in told.hits) or _exceptions(told, above):
+            return above
+    return -1
 
 
 def _raised_before(told: _Told, raised: Sequence[int], best: Hit) -> bool:

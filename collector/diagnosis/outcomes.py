@@ -87,6 +87,7 @@ class Outcome:
     done: frozenset[int]
     soft: frozenset[int]
     fatal: frozenset[int]
+    next_job: int = -1  # where a job began when all before it had ended; -1 where one job at most is told of
 
     def is_soft(self, index: int) -> bool:
         """Whether the program went on: it says so in this statement or the two behind it."""
@@ -107,7 +108,32 @@ def read_outcome(reading: Reading, grams: frozenset[str]) -> Outcome:
         if not reading.statements[index].harmless
         and not ("core dumped" in reading.statements[index].text and {index + 1, index + 2} & soft)
     )
-    return Outcome(up, done, soft, fatal)
+    return Outcome(up, done, soft, fatal, _next_job(reading))
+
+
+# The worker's SDK, as text and as a record: which job begins or ends.
+_JOB: Final = re.compile(
+    r"\| (?P<job>[\w-]{1,80}) \| (?P<did>Started|Finished)\."
+    r'|"requestId": ?"(?P<request>[\w-]{1,80})"[^\n]{0,40}"message": ?"(?P<does>Started|Finished)\.'
+)
+
+
+def _next_job(reading: Reading) -> int:
+    running: set[str] = set()
+    seen: set[str] = set()
+    found = -1
+    for index, _ in places_of(reading, ("started.", "finished."), _LOOKS):
+        told = _JOB.search(reading.statements[index].text[:300])
+        if not told:
+            continue
+        job = told["job"] or told["request"]
+        if "Started" in (told["did"], told["does"]):
+            found = index if seen and not running and job not in seen else found
+            running.add(job)
+            seen.add(job)
+        else:
+            running.discard(job)
+    return found
 
 
 def _marked(reading: Reading, needles: list[str], pattern: re.Pattern[str]) -> frozenset[int]:

@@ -100,3 +100,14 @@ def _variants(path: Path) -> Iterator[Tail]:
             signal=end.get("signal"),
         )
         yield Tail(f"{path.stem}-{number}-{codes}", clues, tuple(codes.split(",")), root)
+
+
+def vocabulary() -> list[tuple[tuple[str, ...], str]]:
+    """Lines of many programs, each with the causes that may be named for it."""
+    lines, codes = [], ("",)
+    for line in (HERE / "vocabulary.txt").read_text().splitlines()[1:]:
+        if line.startswith("## "):
+            codes = tuple(line.removeprefix("## ").split(","))
+        elif line:
+            lines.append((codes, line))
+    return lines

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 import pytest
-from tails import HERE, Tail, Told, plain, public_cases, told, variants
+from tails import HERE, Tail, Told, plain, public_cases, told, variants, vocabulary
 
 from collector.diagnosis.causes import find_cause
 from collector.diagnosis.clues import Cause, Clues, ExceptionClue
@@ -65,17 +65,6 @@ def test_variants_are_read_right(stem: str) -> None:
 
     assert answers
     assert missed(answers) == ""
-
-
-def vocabulary() -> list[tuple[tuple[str, ...], str]]:
-    """Lines of many programs, each with the causes that may be named for it."""
-    lines, codes = [], ("",)
-    for line in (HERE / "vocabulary.txt").read_text().splitlines()[1:]:
-        if line.startswith("## "):
-            codes = tuple(line.removeprefix("## ").split(","))
-        elif line:
-            lines.append((codes, line))
-    return lines
 
 
 def test_what_many_programs_print_is_understood() -> None:
