@@ -36,6 +36,7 @@ _TEXT: Final = (
     # A keyword, the rest of its name, and what can stand before its value: never the next field of protobuf.
     rf"(?i)(?:{_KEYWORD})[a-z0-9_-]{{0,48}}(?:[=:>,\t \"'`\\&%\]]|\xe2)",
     rf"(?i)(?:{_KEYWORD})[\w-]{{0,40}}[\"']?[ \t]*\r?\n[ \t]*value:",
+    r"(?i)requirepass|pass=",
     r"://[^\s@\"'<>]{1,700}@",
     r"(?i)(?:bearer|basic)(?:[ +]|%20)",
     r"(?i)curl|docker login|sshpass|redis-cli|PRIVATE KEY",
