@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from collector.clickhouse import Database
-from collector.diagnosis import answer_of
-from collector.diagnosis.answer import Answer, Group, Missing, Revision
-from collector.diagnosis.evidence import evidence_of
+from collector.diagnosis import answer_of, rulings_of
+from collector.diagnosis.answer import Answer, Group, Missing, Revision, Verdict
+from collector.diagnosis.beside import NOTHING, Beside
+from collector.diagnosis.evidence import Evidence, evidence_of
 from collector.diagnosis.fingerprint import fingerprint
+from collector.diagnosis.lifecycle_beside import asks_for_siblings, with_beside
+from collector.diagnosis.lifecycle_case import Ruling
+from collector.diagnosis.records import Record
 from collector.errors import NotFound
+from collector.queries.beside import Asked, beside, siblings
 from collector.queries.job import JobSpans, spans_of_job
 from collector.queries.jobs import StoredJob, counts_of_groups, histories_of, stored_jobs
 from collector.queries.stored import (
@@ -30,7 +35,18 @@ from collector.rows import SpanRow
 from sdk_exporter.bounds import clip
 from sdk_exporter.contract import EXCEPTION_EVENT, Key, SpanName
 
-__all__ = ["Diagnosed", "JobRow", "VerdictRow", "answer_of_job", "diagnosed", "job_row", "verdict_row"]
+__all__ = [
+    "Diagnosed",
+    "FirstLook",
+    "JobRow",
+    "VerdictRow",
+    "answer_of_job",
+    "diagnosed",
+    "first_look",
+    "job_row",
+    "looked_beside",
+    "verdict_row",
+]
 
 SEARCH_BYTES: Final = 64 << 10
 """Most bytes of text by which one request can be found."""
@@ -55,17 +71,79 @@ async def answer_of_job(db: Database, tenant: str, job_id: str, now: datetime) -
     previous = stored.get(job_id)
     if not found.spans:
         raise _not_found(job_id, previous)
-    result = await asyncio.to_thread(diagnosed, tenant, job_id, found, previous, now)
+    look = await asyncio.to_thread(first_look, job_id, found, now)
+    around = await looked_beside(db, tenant, [look], now)
+    result = await asyncio.to_thread(diagnosed, tenant, look, previous, around.get(job_id, NOTHING))
     history = (await histories_of(db, tenant, [job_id])).get(job_id, [])
     if result.why:  # the digest has not written this revision yet
         history = [*history, Revision(at=now, code=result.answer.verdict.code, why=result.why)]
     return replace(result.answer, history=tuple(history), group=await _group(db, tenant, result, previous, found.spans))
 
 
-def diagnosed(tenant: str, job_id: str, found: JobSpans, previous: StoredJob | None, now: datetime) -> Diagnosed:
-    """Diagnose one request and compare with its last diagnosis. Pure; takes milliseconds of a processor."""
+@dataclass(frozen=True, slots=True)
+class FirstLook:
+    """What a request's own records, and its workers', tell of it."""
+
+    found: JobSpans
+    evidence: Evidence
+    rulings: tuple[Ruling, ...]
+
+    @property
+    def job_id(self) -> str:
+        return self.evidence.job_id
+
+    @property
+    def verdict(self) -> Verdict:
+        """The newest attempt's, before anything beside the request is looked at."""
+        return self.rulings[-1].verdict
+
+
+def first_look(job_id: str, found: JobSpans, now: datetime) -> FirstLook:
+    """Read the records of one request. Pure; takes milliseconds of a processor."""
     evidence = evidence_of(job_id, found.spans, now)
-    answer = answer_of(evidence, tenant=tenant)
+    return FirstLook(found, evidence, rulings_of(evidence))
+
+
+async def looked_beside(db: Database, tenant: str, looks: Sequence[FirstLook], now: datetime) -> dict[str, Beside]:
+    """What happened beside those of these requests that failed, in a few questions for all of them."""
+    failed = [look for look in looks if look.verdict.code not in NO_FAILURE]
+    boots = {look.job_id: _boots(look) for look in failed if asks_for_siblings(look.verdict)}
+    runs = await siblings(db, tenant, sorted({boot for told in boots.values() for boot in told}))
+    of_boots = {
+        job_id: None if runs is None else tuple(run for boot in told for run in runs.get(boot, ()))
+        for job_id, told in boots.items()
+    }
+    asked = [_asked(look, of_boots.get(look.job_id)) for look in failed]
+    return await beside(db, tenant, asked, now, of_boots)
+
+
+def _boots(look: FirstLook) -> list[tuple[str, str]]:
+    """The worker boot of the newest attempt."""
+    newest = look.evidence.attempts[-1] if look.evidence.attempts else None
+    return [(newest.worker_id, newest.boot_id)] if newest and newest.worker_id and newest.boot_id else []
+
+
+def _asked(look: FirstLook, runs: tuple[Record, ...] | None) -> Asked:
+    """What to read for one failed request. Its fingerprint is the one that it has once its siblings are known."""
+    evidence, spans = look.evidence, look.found.spans
+    known = with_beside(replace(evidence, beside=Beside(siblings=runs or ())), look.rulings[-1])
+    hardware = hardware_of(_worker_resource(evidence.attempts[-1].worker_id if evidence.attempts else "", spans))
+    crashed = look.verdict.code == "boot_crashed"
+    return Asked(
+        job_id=look.job_id,
+        endpoint_id=evidence.endpoint_id or "",
+        fingerprint=fingerprint(known.verdict, evidence),
+        first_at=time_of_ns(within_int64(_first_ns(look.job_id, spans))),
+        last_at=time_of_ns(within_int64(_last_ns(look.job_id, spans))),
+        where={dimension: value for dimension, value in asdict(hardware).items() if value},
+        starts_until_ns=max((boot.last_ns for boot in evidence.boots), default=0) if crashed else 0,
+    )
+
+
+def diagnosed(tenant: str, look: FirstLook, previous: StoredJob | None, around: Beside = NOTHING) -> Diagnosed:
+    """The answer about one request, compared with its last diagnosis. Pure."""
+    found, evidence = look.found, replace(look.evidence, beside=around)
+    answer = answer_of(evidence, tenant=tenant, rulings=look.rulings)
     if found.cut:
         answer = _said_to_be_cut(answer)
     verdict = answer.verdict
@@ -78,7 +156,7 @@ def diagnosed(tenant: str, job_id: str, found: JobSpans, previous: StoredJob | N
     return Diagnosed(
         answer=replace(answer, revision=revision),
         fingerprint="" if verdict.code in NO_FAILURE else fingerprint(verdict, evidence),
-        why=why_changed(previous, answer, found.spans, now) if changed else "",
+        why=why_changed(previous, answer, found.spans, evidence.now) if changed else "",
     )
 
 
@@ -149,7 +227,7 @@ async def _group(
 def job_row(result: Diagnosed, found: JobSpans, previous: StoredJob | None, now: datetime) -> JobRow:
     """The row that lists read, from one diagnosis."""
     answer, verdict, own = result.answer, result.answer.verdict, _own(result.answer.job_id, found.spans)
-    hardware = hardware_of(_worker_resource(answer, found.spans))
+    hardware = hardware_of(_worker_resource(answer.worker_ids[-1] if answer.worker_ids else "", found.spans))
     return JobRow(
         tenant=answer.tenant,
         job_id=answer.job_id,
@@ -228,10 +306,9 @@ def _believable(at_ns: int, span: SpanRow) -> int:
     return max(arrived_ns - OLDEST_NEWS_NS, min(at_ns, arrived_ns))
 
 
-def _worker_resource(answer: Answer, spans: Sequence[SpanRow]) -> dict[str, object]:
+def _worker_resource(worker_id: str, spans: Sequence[SpanRow]) -> dict[str, object]:
     """The resource of the newest span of the newest worker that had the request; empty where none had it."""
-    newest = answer.worker_ids[-1] if answer.worker_ids else None
-    return next((dict(span.resource) for span in reversed(spans) if newest and span.worker_id == newest), {})
+    return next((dict(span.resource) for span in reversed(spans) if worker_id and span.worker_id == worker_id), {})
 
 
 def _search_text(answer: Answer, own: Sequence[SpanRow]) -> str:

@@ -13,11 +13,12 @@ import uuid
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
-from collector.answers import Diagnosed, diagnosed, job_row, verdict_row
+from collector.answers import Diagnosed, FirstLook, diagnosed, first_look, job_row, looked_beside, verdict_row
 from collector.clickhouse import Database
+from collector.diagnosis.beside import NOTHING, Beside
 from collector.errors import StoreRefused, StoreUnavailable
 from collector.queries import waiting
 from collector.queries.job import JobSpans, spans_of_jobs
@@ -47,6 +48,8 @@ SET_ASIDE: Final = timedelta(seconds=CATCH_UP_SECONDS)
 up all others for as long as a query may take. Catching up finds it again."""
 LATE_A_ROUND: Final = 3
 """Requests set aside in one round; with more of them it is the store that is slow, and the round is tried again."""
+LOOK_AGAIN: Final = timedelta(seconds=60)
+"""After its first diagnosis a failed request is diagnosed once more: by then those that failed beside it are stored."""
 CATCH_UP_WINDOW_MS: Final = 3_600_000
 OVERLAP_MS: Final = 60_000
 
@@ -74,6 +77,7 @@ class Digest:
     behind: bool = True  # the store must be asked for what waits
     failures: int = 0
     set_aside: dict[Job, datetime] = field(default_factory=dict)  # until when
+    again: dict[Job, datetime] = field(default_factory=dict)  # when; these are written whatever they say
     _after: Job = ("", "")
     _late: int = 0  # set aside in this round
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -129,13 +133,17 @@ class Digest:
         jobs = dict.fromkeys(list(self.jobs)[:JOBS_A_ROUND])
         if open_too:
             jobs.update(dict.fromkeys(await self._open(db, since_ms)))
+        due = dict(islice((job for job in self.again.items() if job[1] <= now), JOBS_A_ROUND))
+        jobs.update(dict.fromkeys(due))
         self.set_aside = {job: until for job, until in self.set_aside.items() if until > now}
         for job in jobs:  # taken out now: records that arrive during the diagnosis make it wait again
             self.jobs.pop(job, None)
+            self.again.pop(job, None)
         try:
-            return await self._digest(db, [job for job in jobs if job not in self.set_aside], now)
+            return await self._digest(db, [job for job in jobs if job not in self.set_aside], now, due)
         except BaseException:
             self.jobs.update(jobs)
+            self.again.update(due)
             raise
 
     async def _catch_up(self, db: Database, since_ms: int) -> None:
@@ -169,13 +177,13 @@ class Digest:
         self._after = found[-1] if len(found) == JOBS_A_ROUND else ("", "")
         return found
 
-    async def _digest(self, db: Database, jobs: Sequence[Job], now: datetime) -> Round:
-        """Diagnose these and write what changed."""
+    async def _digest(self, db: Database, jobs: Sequence[Job], now: datetime, due: Collection[Job]) -> Round:
+        """Diagnose these and write what changed; those that are due to be looked at again in any case."""
         at_once = asyncio.Semaphore(AT_ONCE)
 
         async def one(tenant: str, job_ids: Sequence[str]) -> list[Outcome]:
             async with at_once:
-                return await self._outcomes(db, tenant, job_ids, now)
+                return await self._outcomes(db, tenant, job_ids, now, due)
 
         answered = await asyncio.gather(*(one(*batch) for batch in _batches(jobs)))
         outcomes = list(chain.from_iterable(answered))
@@ -186,12 +194,19 @@ class Digest:
         await self._write(db, "verdict_history", revisions)
         await self._write(db, "job_times", [outcome.left for outcome in outcomes if outcome.left])
         await self._write(db, "jobs", rows)
+        self._look_again(rows, now, due)
         return Round(
             diagnosed=len(outcomes),
             written=len(rows),
             revised=len(revisions),
             failed=sum(outcome.failed for outcome in outcomes),
         )
+
+    def _look_again(self, rows: Sequence[JobRow], now: datetime, but: Collection[Job]) -> None:
+        for row in rows:
+            job = (row.tenant, row.job_id)
+            if row.is_final and row.fingerprint and job not in but and len(self.again) < self.most_waiting:
+                self.again[job] = now + LOOK_AGAIN
 
     async def _write(self, db: Database, table: str, rows: Sequence[JobRow | VerdictRow | LeftPlace]) -> None:
         """Insert; where the store refuses a value, all rows but the one that holds it."""
@@ -204,7 +219,9 @@ class Digest:
             for row in rows:
                 await self._write(db, table, [row])
 
-    async def _outcomes(self, db: Database, tenant: str, job_ids: Sequence[str], now: datetime) -> list[Outcome]:
+    async def _outcomes(
+        self, db: Database, tenant: str, job_ids: Sequence[str], now: datetime, due: Collection[Job]
+    ) -> list[Outcome]:
         """Diagnose requests of one tenant. A question that the store refuses, or answers too late while it answers
         others in time, is asked again for each alone."""
         try:
@@ -214,15 +231,42 @@ class Digest:
             if late:
                 await db.query("SELECT 1")  # raises where it is the store that is away, and not this question
             if len(job_ids) > 1:
-                return [one for job_id in job_ids for one in await self._outcomes(db, tenant, [job_id], now)]
+                return [one for job_id in job_ids for one in await self._outcomes(db, tenant, [job_id], now, due)]
             if late:
                 self._set_aside((tenant, job_ids[0]), now + SET_ASIDE, error)
             self._failed(tenant, job_ids[0])
             return [Outcome(failed=True)]
+        looks = [await asyncio.to_thread(self._first_look, tenant, job_id, found[job_id], now) for job_id in job_ids]
+        around = await self._beside(db, tenant, [look for look in looks if isinstance(look, FirstLook)], now)
         return [
-            await asyncio.to_thread(self._outcome, tenant, job_id, found[job_id], previous.get(job_id), now)
-            for job_id in job_ids
+            await asyncio.to_thread(
+                self._outcome,
+                tenant,
+                look,
+                previous.get(look.job_id),
+                around.get(look.job_id, NOTHING),
+                again=(tenant, look.job_id) in due,
+            )
+            if isinstance(look, FirstLook)
+            else look
+            for look in looks
         ]
+
+    async def _beside(self, db: Database, tenant: str, looks: Sequence[FirstLook], now: datetime) -> dict[str, Beside]:
+        try:
+            return await looked_beside(db, tenant, looks, now)
+        except Exception:  # noqa: BLE001  what happened to others must not keep a request from its verdict
+            self._failed(tenant, looks[0].job_id)
+            return {}
+
+    def _first_look(self, tenant: str, job_id: str, found: JobSpans, now: datetime) -> FirstLook | Outcome:
+        if not found.spans:  # past retention, or named by a hostile ledger: what is known stays
+            return Outcome()
+        try:
+            return first_look(job_id, found, now)
+        except Exception:  # noqa: BLE001  one request that a rule trips over must not keep all others from theirs
+            self._failed(tenant, job_id)
+            return Outcome(failed=True)
 
     def _set_aside(self, job: Job, until: datetime, error: Exception) -> None:
         if len(self.set_aside) < self.most_waiting:
@@ -231,21 +275,22 @@ class Digest:
         if self._late >= LATE_A_ROUND:
             raise error
 
-    def _outcome(self, tenant: str, job_id: str, found: JobSpans, previous: StoredJob | None, now: datetime) -> Outcome:
-        if not found.spans:  # past retention, or named by a hostile ledger: what is known stays
-            return Outcome()
+    def _outcome(
+        self, tenant: str, look: FirstLook, previous: StoredJob | None, around: Beside, *, again: bool
+    ) -> Outcome:
+        now = look.evidence.now
         try:
-            result = diagnosed(tenant, job_id, found, previous, now)
-            if not _worth_writing(previous, result, found, now):
+            result = diagnosed(tenant, look, previous, around)
+            if not again and not _worth_writing(previous, result, look.found, now):
                 return Outcome()
-            row = job_row(result, found, previous, now)
+            row = job_row(result, look.found, previous, now)
             return Outcome(
                 row=row,
                 revision=verdict_row(result, previous, now) if result.why else None,
                 left=_left_place(row, previous),
             )
-        except Exception:  # noqa: BLE001  one request that a rule trips over must not keep all others from theirs
-            self._failed(tenant, job_id)
+        except Exception:  # noqa: BLE001  as above
+            self._failed(tenant, look.job_id)
             return Outcome(failed=True)
 
     def _failed(self, tenant: str, job_id: str) -> None:

@@ -15,6 +15,7 @@ from collector.cli.explain import explain
 from collector.cli.failures import Commands
 from collector.cli.health import health
 from collector.cli.migrate import migrate
+from collector.cli.rediagnose import rediagnose
 from collector.cli.run import run
 from collector.cli.serve import serve
 from collector.cli.status import status
@@ -30,5 +31,5 @@ def main(context: click.Context) -> None:
         context.color = False
 
 
-for _command in (serve, migrate, demo, explain, run, status, health, cancel, example, doctor, alert):
+for _command in (serve, migrate, rediagnose, demo, explain, run, status, health, cancel, example, doctor, alert):
     main.add_command(_command)

@@ -4,6 +4,8 @@
 `fleet`: endpoints, workers, stop channels, the counts of the overview. `waiting`: which requests wait for a diagnosis.
 """
 
+from collector.diagnosis.standing_out import StandsOut
+
 from .fleet import (
     EndpointSummary,
     Overview,
@@ -14,7 +16,7 @@ from .fleet import (
     stop_channels,
     workers,
 )
-from .groups import GroupDetail, GroupSummary, StandsOut, group, groups
+from .groups import Change, GroupDetail, GroupSummary, Regression, group, groups
 from .job import JobSpans, spans_of_job
 from .jobs import JobFilter, JobList, StoredJob, counts_of_groups, histories_of, list_jobs, stored_jobs
 from .pages import LIMIT_DEFAULT, LIMIT_MAX, Page
@@ -24,6 +26,7 @@ __all__ = [
     "LIMIT_DEFAULT",
     "LIMIT_MAX",
     "NO_FAILURE",
+    "Change",
     "EndpointSummary",
     "GroupDetail",
     "GroupSummary",
@@ -34,6 +37,7 @@ __all__ = [
     "JobSpans",
     "Overview",
     "Page",
+    "Regression",
     "StandsOut",
     "StopChannel",
     "StoredJob",

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from collector.clickhouse import Database
+from collector.diagnosis.standing_out import Returned, StandsOut, Tally, new_in, returned, stands_out
 from collector.queries import cursor as cursors
 from collector.queries.pages import LIMIT_DEFAULT, Page, checked_limit, page_of
 from collector.queries.stored import ns_of, time_of_ns
+from collector.queries.tallies import stretches, tallies
 
 TREND_BUCKETS: Final = 24
 TREND_WINDOW: Final = timedelta(days=1)
 ENDPOINTS_SHOWN: Final = 20
-STANDS_OUT_JOBS: Final = 3
-"""Fewer requests than this have everything in common by chance."""
-STANDS_OUT_SHARE: Final = 0.5
-STANDS_OUT_RATIO: Final = 2.0
-VALUES_READ: Final = 500
+COMPARED: Final = timedelta(days=7)
+COMPARED_AFTER: Final = timedelta(days=1)
+"""Requests from so long before the last sighting until so long after it are compared."""
+LOOKED_BACK: Final = timedelta(days=30)
+"""Before the last sighting: over this time a failure can have gone and come back."""
+MARGIN: Final = timedelta(milliseconds=1)
+"""Times are cut to their microseconds: the last sighting itself must not be left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +46,38 @@ class GroupSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class StandsOut:
-    """A value that requests of a group share more often than the endpoint's other requests do."""
+class Change:
+    """The image, release or SDK version that brought a failure: requests with others went well before `since`."""
 
-    dimension: str  # host | gpu | driver | image | release
+    dimension: str  # image | release | sdk
     value: str
     count: int
-    share: float
-    share_elsewhere: float
+    total: int
+    total_before: int
+    since: datetime  # its first request
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """A failure that had gone for a day or more, over requests that would have shown it, and came back."""
+
+    gone_since: datetime
+    back_at: datetime
+    requests_between: int
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
-    """One failure, and what stands out about it (empty where nothing does, or where there are too few to tell)."""
+    """One failure, and what is to know of it.
+
+    `stands_out` is empty where nothing does, or where there are too few requests to tell; `new_in` and `regressed` are
+    None where that cannot be said.
+    """
 
     summary: GroupSummary
     stands_out: tuple[StandsOut, ...]
+    new_in: Change | None = None
+    regressed: Regression | None = None
 
 
 _GROUPS = """
@@ -67,7 +89,7 @@ SELECT fingerprint, argMax(code, first_ns) AS code, argMax(cause, first_ns) AS c
            bucket -> first_ns >= {trend_ns:Int64} + bucket * {bucket_ns:Int64}
                  AND first_ns < {trend_ns:Int64} + (bucket + 1) * {bucket_ns:Int64},
            range({buckets:UInt32}))) AS trend
-FROM jobs FINAL
+FROM job_times FINAL
 WHERE tenant = {tenant:String} AND fingerprint != ''
   AND ({fingerprint:String} = '' OR fingerprint = {fingerprint:String})
   AND ({endpoint:String} = '' OR endpoint_id = {endpoint:String})
@@ -97,7 +119,38 @@ async def group(db: Database, tenant: str, fingerprint: str, now: datetime) -> G
     rows = await _rows(db, tenant, now, fingerprint, "", cursors.START, 1) if fingerprint else []
     if not rows:
         return None
-    return GroupDetail(_summary(rows[0]), await _stands_out(db, tenant, fingerprint))
+    return await _detail(db, tenant, _summary(rows[0]))
+
+
+async def _detail(db: Database, tenant: str, summary: GroupSummary) -> GroupDetail:
+    """Compared with the other requests of the endpoints where it was seen."""
+    until, endpoints, fingerprint = summary.last_seen, summary.endpoints, summary.fingerprint
+    if not endpoints:
+        return GroupDetail(summary, ())
+    compared, hours = await asyncio.gather(
+        tallies(db, tenant, endpoints, [fingerprint], until - COMPARED, until + COMPARED_AFTER),
+        stretches(db, tenant, endpoints, fingerprint, until - LOOKED_BACK, until + MARGIN),
+    )
+    return GroupDetail(
+        summary,
+        stands_out(compared[fingerprint]),
+        _change(compared[fingerprint]),
+        _regression(returned(hours)),
+    )
+
+
+def _change(compared: Sequence[Tally]) -> Change | None:
+    for dimension in ("image", "release", "sdk"):
+        if found := new_in(compared, dimension):
+            since = time_of_ns(found.since_ns)
+            return Change(found.dimension, found.value, found.count, found.total, found.total_before, since)
+    return None
+
+
+def _regression(found: Returned | None) -> Regression | None:
+    if found is None:
+        return None
+    return Regression(time_of_ns(found.gone_ns), time_of_ns(found.back_ns), found.requests_between)
 
 
 async def _rows(
@@ -132,43 +185,4 @@ def _summary(row: dict[str, Any]) -> GroupSummary:
         newest_job_id=str(row["newest_job_id"]),
         endpoints=tuple(str(endpoint) for endpoint in row["endpoints"]),
         trend=tuple(int(count) for count in row["trend"]),
-    )
-
-
-_STANDS_OUT = """
-SELECT dimension, value, inside, outside, sum(inside) OVER (PARTITION BY dimension) AS all_inside,
-       sum(outside) OVER (PARTITION BY dimension) AS all_outside
-FROM (
-    SELECT pair.1 AS dimension, pair.2 AS value, countIf(fingerprint = {fingerprint:String}) AS inside,
-           countIf(fingerprint != {fingerprint:String}) AS outside
-    FROM jobs FINAL
-    ARRAY JOIN [('host', host), ('gpu', gpu), ('driver', driver), ('image', image), ('release', release)] AS pair
-    WHERE tenant = {tenant:String} AND pair.2 != ''
-    GROUP BY dimension, value
-)
-ORDER BY inside DESC, dimension, value
-LIMIT {most:UInt32}
-"""
-
-
-async def _stands_out(db: Database, tenant: str, fingerprint: str) -> tuple[StandsOut, ...]:
-    parameters = {"tenant": tenant, "fingerprint": fingerprint, "most": VALUES_READ}
-    rows = await db.query(_STANDS_OUT, parameters, max_rows=VALUES_READ)
-    compared = (
-        StandsOut(
-            dimension=str(row["dimension"]),
-            value=str(row["value"]),
-            count=int(row["inside"]),
-            share=int(row["inside"]) / max(int(row["all_inside"]), 1),
-            share_elsewhere=int(row["outside"]) / max(int(row["all_outside"]), 1),
-        )
-        for row in rows
-        if int(row["all_outside"])  # with nothing to compare with, nothing stands out
-    )
-    return tuple(
-        value
-        for value in compared
-        if value.count >= STANDS_OUT_JOBS
-        and value.share >= STANDS_OUT_SHARE
-        and value.share >= STANDS_OUT_RATIO * value.share_elsewhere
     )

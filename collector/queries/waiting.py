@@ -34,6 +34,22 @@ async def open_jobs(db: Database, since_ms: int, *, after: tuple[str, str], limi
     return [(str(row["tenant"]), str(row["job_id"])) for row in rows]
 
 
+_DIAGNOSED = """
+SELECT DISTINCT tenant, job_id
+FROM jobs
+WHERE digested_ms >= {since_ms:Int64} AND (tenant, job_id) > ({tenant:String}, {job_id:String})
+ORDER BY tenant, job_id
+LIMIT {limit:UInt32}
+"""
+
+
+async def diagnosed_jobs(db: Database, since_ms: int, *, after: tuple[str, str], limit: int) -> list[tuple[str, str]]:
+    """Requests of all tenants that were diagnosed and heard of since then, in order of (tenant, job id)."""
+    parameters = {"since_ms": since_ms, "tenant": after[0], "job_id": after[1], "limit": limit}
+    rows = await db.query(_DIAGNOSED, parameters, max_rows=limit)
+    return [(str(row["tenant"]), str(row["job_id"])) for row in rows]
+
+
 _OF_BOOTS = """
 SELECT job_id
 FROM jobs

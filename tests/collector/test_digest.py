@@ -176,13 +176,13 @@ async def test_nothing_is_lost_while_the_store_is_away(db: Database, settings: S
 async def test_a_request_that_a_rule_trips_over_does_not_keep_others_from_their_verdict(
     db: Database, settings: Settings, clock: Clock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def trip(tenant: str, job_id: str, *more: Any) -> Any:
+    def trip(job_id: str, *more: Any) -> Any:
         if job_id == "bad":
             raise IndexError("a bug")
-        return diagnosed(tenant, job_id, *more)
+        return first_look(job_id, *more)
 
-    diagnosed = digests.diagnosed
-    monkeypatch.setattr(digests, "diagnosed", trip)
+    first_look = digests.first_look
+    monkeypatch.setattr(digests, "first_look", trip)
     digest, worker = Digest(behind=False), Teller(clock.now)
     await stored_and_touched(db, digest, [*worker.completed("bad"), *worker.completed("good")])
     with caplog.at_level(logging.CRITICAL, logger="collector.digest"):

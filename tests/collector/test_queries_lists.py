@@ -11,13 +11,12 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from job_spans import OOM_LINE, Teller
+from job_spans import Teller
 from parts import Clock
 
 from collector import queries
 from collector.answers import answer_of_job
 from collector.clickhouse import Database
-from collector.diagnosis.answer import Group
 from collector.digest import Digest
 from collector.errors import BadInput
 from collector.queries import EndpointSummary, Hardware, JobFilter, Overview, StopChannel, WorkerSummary
@@ -186,43 +185,6 @@ async def test_limits_are_refused_by_name(db: Database) -> None:
             await queries.list_jobs(db, "default", JobFilter(), limit=limit)
     with pytest.raises(BadInput, match=r"^q: "):
         await queries.list_jobs(db, "default", JobFilter(q="x" * 257))
-
-
-async def test_a_group_counts_its_requests_and_names_what_stands_out(
-    db: Database, settings: Settings, clock: Clock
-) -> None:
-    bad, good = Teller(clock.now), Teller(clock.now, worker="w-2", boot="c" * 32)
-    good.resource = {**good.resource, Key.HOST_NAME: "host-b"}
-    spans = [span for n in range(4) for span in bad.failed(f"bad-{n}", at=n)]
-    spans += [span for n in range(4) for span in good.completed(f"good-{n}", at=n)]
-    now = clock.advance(60)
-    await digested(db, settings, spans, now)
-
-    (summary,) = (await queries.groups(db, "default", now)).items
-    detail = await queries.group(db, "default", summary.fingerprint, now)
-    newest = (await queries.list_jobs(db, "default", JobFilter(q="bad-3"))).items[0]
-    assert newest.group == Group(summary.fingerprint, 4, bad.zero)
-    assert summary == queries.GroupSummary(
-        fingerprint=summary.fingerprint,
-        code="handler_failed",
-        cause=newest.verdict.cause,
-        title=newest.verdict.title,
-        sentence=newest.verdict.sentence,
-        root_line=OOM_LINE,
-        count=4,
-        first_seen=bad.zero,
-        last_seen=bad.zero + timedelta(seconds=3),
-        newest_job_id="bad-3",
-        endpoints=("ep-1",),
-        trend=(*[0] * 23, 4),
-    )
-    assert detail == queries.GroupDetail(
-        summary,
-        (queries.StandsOut(dimension="host", value="host-a", count=4, share=1.0, share_elsewhere=0.0),),
-    )
-    assert await queries.group(db, "default", "1:0000000000000000", now) is None
-    assert await queries.group(db, "default", "", now) is None
-    assert await queries.group(db, "stranger", summary.fingerprint, now) is None
 
 
 async def test_endpoints_and_the_overview_count_by_outcome(db: Database, settings: Settings, clock: Clock) -> None:
