@@ -22,7 +22,7 @@ from .errors import StallscopeError
 
 RECORDS: Final = "stallscope_migrations"
 STATEMENT_SECONDS: Final = 300.0
-KEPT_LONGER: Final = {"jobs": 10, "job_times": 10, "verdict_history": 10, "audit": 10}
+KEPT_LONGER: Final = {"jobs": 10, "job_times": 10, "verdict_history": 10, "audit": 10, "group_actions": 10}
 """Tables kept a multiple of STALLSCOPE_RETENTION_DAYS: what a request came to outlives its spans."""
 _TABLE_AGE = re.compile(r"TTL (?P<before>.*?)toIntervalDay\((?P<days>\d+)\)")
 _COLUMN_AGE = re.compile(

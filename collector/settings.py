@@ -60,6 +60,10 @@ class Settings(BaseModel):
         SecretStr(""), description="Tokens that may send spans: `tenant:secret[,…]`, or `secret` for tenant `default`."
     )
     read_tokens: SecretStr = Field(SecretStr(""), description="Tokens that may read pages and the API, same form.")
+    operate_tokens: SecretStr = Field(
+        SecretStr(""),
+        description="Tokens that may read, and say what became of failures and alerts (acknowledge, resolve, note).",
+    )
     admin_tokens: SecretStr = Field(SecretStr(""), description="Tokens that may change things and read, same form.")
     metrics_tokens: SecretStr = Field(
         SecretStr(""),

@@ -5,6 +5,7 @@ Templates see these and nothing else; the JSON and Markdown twins are made from 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -12,6 +13,7 @@ from typing import Literal
 from collector.alerts.listing import Alert
 from collector.diagnosis.answer import Answer, AnswerSpan, EvidenceItem, PhaseName, Verdict
 from collector.queries import EndpointSummary, GroupSummary, Overview, StandsOut, StopChannel, WorkerSummary
+from collector.queries.group_actions import Said, Standing
 from collector.queries.usual import Usual
 from collector.watch.ledger import Finding
 
@@ -279,6 +281,7 @@ class GroupsPage:
 
     site: Site = field(metadata=said("The frame."))
     groups: tuple[GroupSummary, ...] = field(metadata=said("Groups, the one seen last first."))
+    standings: Mapping[str, Standing] = field(metadata=said("How each stands, by its fingerprint."))
     next_cursor: str | None = field(metadata=said("Where the next page begins; None on the last one."))
     next_url: str | None = field(metadata=said("Address of the next page."))
     first_url: str | None = field(metadata=said("Address of the newest page, where this is a later one."))
@@ -290,9 +293,12 @@ class GroupPage:
 
     site: Site = field(metadata=said("The frame."))
     group: GroupSummary = field(metadata=said("The failure: how often, since when, where."))
+    standing: Standing = field(metadata=said("Whether it counts as open, resolved, or as come back since."))
+    told: tuple[Said, ...] = field(metadata=said("What people said about it, the newest first."))
     stands_out: tuple[StandsOut, ...] = field(metadata=said("What these requests share more often than others do."))
     rows: tuple[JobRow, ...] = field(metadata=said("Its newest requests."))
     more_url: str | None = field(metadata=said("Address of the full list; None where the page holds all of it."))
+    form_secret: str = field(metadata=said("What its forms must hold; empty where this visitor may only read."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +354,7 @@ class AlertsPage:
     next_cursor: str | None = field(metadata=said("Where the next page of alerts begins; None on the last one."))
     next_url: str | None = field(metadata=said("Address of the next page."))
     first_url: str | None = field(metadata=said("Address of the newest page, where this is a later one."))
+    form_secret: str = field(metadata=said("What its forms must hold; empty where this visitor may only read."))
 
 
 @dataclass(frozen=True, slots=True)

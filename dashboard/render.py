@@ -116,7 +116,7 @@ def plain(value: Any) -> Any:
         return item_json(value.answer if isinstance(value, JobRow) else value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
-        return {name: plain(item) for name, item in fields if not isinstance(item, Site)}
+        return {name: plain(item) for name, item in fields if not isinstance(item, Site) and name != "form_secret"}
     if isinstance(value, datetime):
         return time_text(value)
     if isinstance(value, Mapping):

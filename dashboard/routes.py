@@ -34,12 +34,14 @@ router.get("/jobs/{job_id:anything}")(failure.failure_page)  # and .json, .md
 router.get("/groups")(groups.groups_page)
 router.get("/groups.json")(groups.groups_json)
 router.get("/groups/{fingerprint:anything}")(group.group_page)  # and .json
+router.post("/groups/{fingerprint:anything}")(group.act_on_group)
 router.get("/endpoints/{endpoint_id:anything}")(endpoint.endpoint_page)  # and .json
 router.get("/workers/{worker_id:anything}")(worker.worker_page)  # and .json
 router.get("/stop-channels")(stop_channels.stop_channels_page)
 router.get("/stop-channels.json")(stop_channels.stop_channels_json)
 router.get("/alerts")(alerts.alerts_page)
 router.get("/alerts.json")(alerts.alerts_json)
+router.post("/alerts")(alerts.act_on_alert)
 router.get("/diagnose")(diagnose.diagnose_page)
 router.post("/diagnose")(diagnose.diagnose)
 router.get("/status")(status.status_page)

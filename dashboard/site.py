@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Final
@@ -14,10 +14,10 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from collector.app import raw_path_tail
 from collector.auth import COOKIE
-from collector.errors import BadInput, TooLarge
+from collector.errors import BadInput, NotFound, TooLarge
 from dashboard.contexts import Site
 from dashboard.render import static_url
-from dashboard.urls import Target, target
+from dashboard.urls import Form, Target, target
 from sdk_exporter.bounds import clip
 from sdk_exporter.contract import JOB_ID_BYTES
 
@@ -102,9 +102,14 @@ def site_of(
     )
 
 
-def target_of(request: Request, prefix: str) -> Target:
-    """The id and form that this request's path names behind `prefix`; the id cut where ids are cut when stored."""
+def target_of(request: Request, prefix: str, forms: Collection[Form] = ("html", "json")) -> Target:
+    """The id and form that this request's path names behind `prefix`; the id cut where ids are cut when stored.
+
+    Raises NotFound where the page has no such form.
+    """
     named = target(raw_path_tail(request, prefix))
+    if named.form not in forms:
+        raise NotFound(f"This page has no form `.{named.form}`.")
     return replace(named, id=clip(named.id, JOB_ID_BYTES))
 
 

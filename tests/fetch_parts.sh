@@ -1,11 +1,12 @@
 #!/bin/sh
-# Fetches what the tests need and pip does not have: the ClickHouse server library (npm) and a browser (the system's
-# package manager), and Prometheus' rule checker. What cannot be had is said; the tests that need it are then skipped by
-# name.
+# Fetches what the tests need and pip does not have: the ClickHouse server library and axe-core (npm), a browser (the
+# system's package manager) and Prometheus' rule checker. What cannot be had is said; the tests that need it are then
+# skipped by name.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
 LIBRARY=@chdb/lib-linux-x64-gnu@26.7.3-stable.1   # ClickHouse 26.7 as a shared library; Node is not needed to run it
+AXE=axe-core@4.14.1   # what a machine can check of a page's accessibility; runs in the browser
 
 note() { echo "parts: $*" >&2; }
 
@@ -19,6 +20,14 @@ else
     note "fetching the ClickHouse server library (180 MB)"
     npm install --no-save --no-audit --no-fund --silent "$LIBRARY" ||
         note "npm could not fetch $LIBRARY: the tests against a ClickHouse server are skipped"
+fi
+
+if [ -f node_modules/axe-core/axe.min.js ] || [ -n "${AXE_CORE:-}" ]; then
+    :
+elif ! command -v npm >/dev/null 2>&1; then
+    note "npm is missing: pages are not checked with axe-core"
+else
+    npm install --no-save --no-audit --no-fund --silent "$AXE" || note "npm could not fetch $AXE: pages are not checked with it"
 fi
 
 browser() { command -v chromium || command -v chromium-browser || command -v google-chrome; }

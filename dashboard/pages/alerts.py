@@ -7,23 +7,40 @@ from datetime import timedelta
 from typing import Final
 
 from fastapi import Request, Response
+from fastapi.responses import RedirectResponse
 
 from collector.alerts.listing import list_alerts
 from collector.app import db_of
-from collector.auth import ReadTenant
-from collector.watch.ledger import list_findings
-from dashboard import render, urls
+from collector.auth import OperateTenant, ReadTenant, may_operate
+from collector.errors import BadInput
+from collector.watch.ledger import act, list_findings
+from dashboard import forms, render, urls
 from dashboard.contexts import AlertsPage
 from dashboard.pages._rows import paged
-from dashboard.site import site_of
+from dashboard.site import clock, form_of, site_of
 
 DAY: Final = timedelta(days=1)
+SNOOZE: Final = timedelta(hours=4)
 FINDINGS: Final = 100
 
 
 async def alerts_page(request: Request, tenant: ReadTenant) -> Response:
     """`/alerts`."""
-    return render.html("alerts.html", await _alerts(request, tenant))
+    page = await _alerts(request, tenant)
+    response = render.html("alerts.html", page)
+    return forms.remembered(response, request, page.form_secret) if page.form_secret else response
+
+
+async def act_on_alert(request: Request, tenant: OperateTenant) -> Response:
+    """The form of one alert or finding sent in: acknowledge, snooze for a while, or reopen."""
+    fields = await form_of(request)
+    forms.checked(request, fields)
+    action, now = fields.get("action", ""), clock()
+    if action not in ("acknowledge", "snooze", "reopen"):
+        raise BadInput("action: none of acknowledge, snooze, reopen")
+    until = now + SNOOZE if action == "snooze" else None
+    await act(db_of(request), tenant, fields.get("key", ""), action, now, until=until)
+    return RedirectResponse("/alerts", 303)
 
 
 async def alerts_json(request: Request, tenant: ReadTenant) -> Response:
@@ -49,4 +66,5 @@ async def _alerts(request: Request, tenant: str) -> AlertsPage:
         next_cursor=alerts.next_cursor,
         next_url=paged("/alerts", {}, alerts.next_cursor),
         first_url="/alerts" if cursor else None,
+        form_secret=forms.secret_for(request) if may_operate(request) else "",
     )

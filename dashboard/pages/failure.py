@@ -44,7 +44,7 @@ ADDED: Final = ("comparison", "stands_out", "clock", "held_seconds", "not_asked"
 
 async def failure_page(request: Request, tenant: ReadTenant) -> Response:
     """`/jobs/{id}`, and its twins `.json` (the body of the API) and `.md`."""
-    target = target_of(request, "/jobs/")
+    target = target_of(request, "/jobs/", ("html", "json", "md"))
     if not target.id:
         return RedirectResponse("/jobs", 303)
     db, now = db_of(request), clock()

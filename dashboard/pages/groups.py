@@ -7,6 +7,7 @@ from fastapi import Request, Response
 from collector import queries
 from collector.app import db_of
 from collector.auth import ReadTenant
+from collector.queries.group_actions import standings
 from dashboard import render, urls
 from dashboard.contexts import GroupsPage
 from dashboard.pages._rows import paged
@@ -21,7 +22,7 @@ async def groups_page(request: Request, tenant: ReadTenant) -> Response:
 async def groups_json(request: Request, tenant: ReadTenant) -> Response:
     """`/groups.json`."""
     page = await _groups(request, tenant)
-    return render.json({"items": page.groups, "next_cursor": page.next_cursor})
+    return render.json({"items": page.groups, "next_cursor": page.next_cursor, "standings": page.standings})
 
 
 async def _groups(request: Request, tenant: str) -> GroupsPage:
@@ -34,6 +35,7 @@ async def _groups(request: Request, tenant: str) -> GroupsPage:
     return GroupsPage(
         site=site,
         groups=tuple(found.items),
+        standings=await standings(db_of(request), tenant, found.items),
         next_cursor=found.next_cursor,
         next_url=paged("/groups", written, found.next_cursor),
         first_url=urls.listing("/groups", written) if cursor else None,

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import hmac
-import secrets
 from typing import Final
 from urllib.parse import urlsplit
 
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
-from collector.auth import COOKIE, is_loopback, tokens_of
-from dashboard import render
+from collector.auth import COOKIE, tokens_of
+from dashboard import forms, render
 from dashboard.contexts import LoginPage
 from dashboard.site import form_of, site_of
 
-FORM_COOKIE: Final = "stallscope_form"
 SIGNED_IN_SECONDS: Final = 7 * 86400
-FORM_SECONDS: Final = 3600
 
 
 async def login_page(request: Request) -> Response:
@@ -29,7 +25,7 @@ async def login(request: Request) -> Response:
     """The form sent in. Refused without the form's own secret, or from another site's page."""
     fields = await form_of(request)
     next = local_path(fields.get("next", ""))
-    if not _own_form(request, fields.get("form_secret", "")):
+    if not forms.is_own(request, fields.get("form_secret", "")):
         return _form(request, next, "The form was too old, or came from elsewhere. Here is a fresh one.", status=403)
     if fields.get("action") == "sign-out":
         return _signed_out(request)
@@ -38,9 +34,8 @@ async def login(request: Request) -> Response:
         return _form(request, next, "No token like this may read here.", status=401)
     response = RedirectResponse(next, 303)
     response.set_cookie(
-        COOKIE, token, max_age=SIGNED_IN_SECONDS, httponly=True, samesite="lax", secure=_secure(request)
+        COOKIE, token, max_age=SIGNED_IN_SECONDS, httponly=True, samesite="lax", secure=forms.secure(request)
     )
-    response.delete_cookie(FORM_COOKIE, path="/login")
     return response
 
 
@@ -53,7 +48,7 @@ def local_path(written: str) -> str:
 
 
 def _form(request: Request, next: str, problem: str = "", *, status: int = 200) -> Response:
-    secret = secrets.token_urlsafe(24)
+    secret = forms.secret_for(request)
     page = LoginPage(
         site=site_of(request, "Sign in"),
         form_secret=secret,
@@ -61,34 +56,10 @@ def _form(request: Request, next: str, problem: str = "", *, status: int = 200) 
         problem=problem,
         needed=not tokens_of(request).none_set,
     )
-    response = render.html("login.html", page, status=status)
-    response.set_cookie(
-        FORM_COOKIE,
-        secret,
-        max_age=FORM_SECONDS,
-        path="/login",
-        httponly=True,
-        samesite="strict",
-        secure=_secure(request),
-    )
-    return response
-
-
-def _own_form(request: Request, secret: str) -> bool:
-    """The form holds what its cookie holds, and the browser does not say that another site's page sent it."""
-    origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != request.headers.get("host", ""):
-        return False
-    kept = request.cookies.get(FORM_COOKIE, "")
-    return bool(kept) and hmac.compare_digest(kept.encode(), secret.encode("utf-8", "replace"))
+    return forms.remembered(render.html("login.html", page, status=status), request, secret)
 
 
 def _signed_out(request: Request) -> Response:
     response = RedirectResponse("/login", 303)
-    response.delete_cookie(COOKIE, httponly=True, samesite="lax", secure=_secure(request))
+    response.delete_cookie(COOKIE, httponly=True, samesite="lax", secure=forms.secure(request))
     return response
-
-
-def _secure(request: Request) -> bool:
-    """The cookie travels over TLS only, but for this machine's own loopback, where there is none."""
-    return request.url.scheme == "https" or not is_loopback(request.url.hostname or "")

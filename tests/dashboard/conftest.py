@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from browsing import browsing, serving
 from parts import served
 from pydantic import SecretStr
+from selenium.webdriver import Chrome
 from visitors import Visitor
 
 from collector import asgi
@@ -35,3 +37,24 @@ async def lost_visitor() -> AsyncIterator[Visitor]:
     away = Settings(database_url=SecretStr("clickhouse://u:p@127.0.0.1:9/none"), query_seconds=2)
     async with served(asgi.server(away)) as client:
         yield Visitor(client)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chrome]:
+    """The machine's Chromium."""
+    with browsing() as chrome:
+        yield chrome
+
+
+@pytest.fixture(scope="module")
+def plain_browser() -> Iterator[Chrome]:
+    """The same with JavaScript switched off."""
+    with browsing(javascript=False) as chrome:
+        yield chrome
+
+
+@pytest.fixture
+def address(settings: Settings) -> Iterator[str]:
+    """Where a real server answers."""
+    with serving(settings) as found:
+        yield found

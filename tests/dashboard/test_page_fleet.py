@@ -112,3 +112,10 @@ async def test_alerts_tell_what_is_wrong_and_say_when_nothing_is(visitor: Visito
     page = await visitor.see("/stop-channels")
     assert "do not poll for stop signals" in page.text("[aria-labelledby=wrong] .job-sentence")
     assert (await visitor.client.get("/stop-channels.json")).json()["findings"][0]["code"] == "stop_channel_disabled"
+
+
+@pytest.mark.parametrize("path", ["/endpoints/llama-chat", "/workers/w-1", "/groups/x"])
+async def test_only_a_request_has_a_markdown_form(visitor: Visitor, path: str) -> None:
+    await visitor.fail("bad-1")
+    response = await visitor.get(f"{path}.md", 404, headers={"accept": "*/*"})
+    assert response.headers["content-type"] == "application/problem+json"

@@ -2,98 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
-import time
-from collections.abc import Iterator
-from typing import Any
-
-import httpx
 import pytest
-import uvicorn
-from browser import find_browser, opened
-from otlp_worker import OOM_LINE, body_of, ended, prestart_out_of_memory, running
-from parts import PATIENCE_SECONDS, skip_or_fail
+from browsing import browsing, complaints, fail, listed, overflows, page, send, texts, waiting
+from otlp_worker import OOM_LINE, ended, running
+from parts import PATIENCE_SECONDS
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from collector import asgi
-from collector.settings import Settings
-from dashboard import urls
-
 HOSTILE_ID = "\"><script>window.pwned=1</script><img src=x onerror=window.pwned=1>/%2F'"
 HOSTILE_LINE = "ValueError: </code></li></ol><script>window.pwned=1</script><img src=x onerror=window.pwned=1>"
-
-
-def _browser(**options: Any) -> Iterator[Chrome]:
-    try:
-        find_browser()
-    except FileNotFoundError as missing:
-        skip_or_fail(f"no browser: {missing}")
-    with opened(**options) as chrome:
-        yield chrome
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chrome]:
-    """The machine's Chromium."""
-    yield from _browser()
-
-
-@pytest.fixture(scope="module")
-def plain_browser() -> Iterator[Chrome]:
-    """The same with JavaScript switched off."""
-    yield from _browser(javascript=False)
-
-
-@pytest.fixture
-def address(settings: Settings) -> Iterator[str]:
-    """Where a real server answers."""
-    with listening() as sock:
-        port = sock.getsockname()[1]
-        server = uvicorn.Server(uvicorn.Config(asgi.server(settings), log_level="warning", lifespan="on"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
-        thread.start()
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not server.started:
-            assert thread.is_alive(), "the server ended"
-            assert time.monotonic() < deadline, "the server did not start"
-            time.sleep(0.02)
-        yield f"http://127.0.0.1:{port}"
-        server.should_exit = True
-        thread.join(PATIENCE_SECONDS)
-        assert not thread.is_alive()
-
-
-@contextlib.contextmanager
-def listening() -> Iterator[socket.socket]:
-    """A socket on a free port of the loopback."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        yield sock
-
-
-def fail(address: str, job_id: str, **options: Any) -> None:
-    """A request that failed, sent by its worker and explained."""
-    sent = httpx.post(f"{address}/v1/traces", json=body_of(prestart_out_of_memory(job_id, **options)), timeout=60)
-    assert sent.status_code == 200, sent.text
-
-
-def page(address: str, job_id: str) -> str:
-    return address + urls.page("jobs", job_id)
-
-
-def texts(browser: Chrome, selector: str) -> list[str]:
-    return [" ".join(element.text.split()) for element in browser.find_elements(By.CSS_SELECTOR, selector)]
-
-
-def complaints(browser: Chrome) -> list[str]:
-    """What the browser's console says: blocked by the policy, not found, script errors."""
-    return [entry["message"] for entry in browser.get_log("browser")]
 
 
 @pytest.mark.parametrize("kind", ["browser", "plain_browser"])
@@ -139,35 +59,17 @@ def test_nothing_that_a_worker_wrote_runs(browser: Chrome, address: str) -> None
     assert not overflows(browser)
 
 
-def overflows(browser: Chrome) -> bool:
-    """Whether a reader must scroll sideways."""
-    return bool(browser.execute_script("return document.documentElement.scrollWidth > innerWidth + 1"))
-
-
-@pytest.mark.parametrize("width", [390, 320])
-def test_a_phone_never_scrolls_sideways(browser: Chrome, address: str, width: int) -> None:
-    fail(address, "j" * 200, log="x" * 3000 + f"\n{OOM_LINE}\n")
-    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": True}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    try:
-        for path in (page(address, "j" * 200), f"{address}/", f"{address}/jobs", f"{address}/groups",
-                     f"{address}/diagnose", f"{address}/status", f"{address}/docs/verdicts",
-                     f"{address}/endpoints/llama-chat", f"{address}/workers/w-1"):  # fmt: skip
-            browser.get(path)
-            assert not overflows(browser), path
-    finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-
-
 def test_an_open_request_updates_by_itself(browser: Chrome, address: str) -> None:
-    sent = httpx.post(f"{address}/v1/traces", json=body_of(running("open-1")), timeout=60)
-    assert sent.status_code == 200
+    """However long the server takes to store, to diagnose and to tell: only the outcome is waited for."""
+    send(address, running("open-1"))
+    listed(address, "open-1")
     browser.get(page(address, "open-1"))
-    assert texts(browser, ".badges .chip") == ["◐ running"]
-    httpx.post(f"{address}/v1/traces", json=body_of(ended("open-1")), timeout=60)
-    # The page replaces its elements while they are being read.
-    waiting = WebDriverWait(browser, PATIENCE_SECONDS, ignored_exceptions=[StaleElementReferenceException])
-    waiting.until(lambda it: texts(it, ".badges .chip") == ["✓ completed"])
+    patient = waiting(browser, ignored_exceptions=[StaleElementReferenceException])  # it replaces what is being read
+    patient.until(lambda it: texts(it, ".badges .chip") == ["◐ running"])
+    assert texts(browser, ".ticking")
+    send(address, ended("open-1"))
+    patient.until(lambda it: texts(it, ".badges .chip") == ["✓ completed"])
+    assert not texts(browser, ".ticking")
 
 
 def test_the_search_box_is_one_key_away(browser: Chrome, address: str) -> None:
@@ -182,7 +84,7 @@ def test_the_search_box_is_one_key_away(browser: Chrome, address: str) -> None:
 def test_text_stands_out_from_its_ground(address: str, scheme: str) -> None:
     """WCAG AA: 4.5 to 1 for text, in both colour schemes."""
     fail(address, "job-1")
-    for chrome in _browser(scheme=scheme):
+    with browsing(scheme=scheme) as chrome:
         chrome.get(page(address, "job-1"))
         chrome.execute_script("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
         weak = chrome.execute_script(CONTRAST)

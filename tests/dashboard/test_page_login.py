@@ -13,7 +13,8 @@ from visitors import Visitor
 from collector import asgi
 from collector.auth import COOKIE
 from collector.settings import Settings
-from dashboard.pages.login import FORM_COOKIE, local_path
+from dashboard.forms import FORM_COOKIE
+from dashboard.pages.login import local_path
 
 TOKEN = "only-for-tests-read"
 OTHER = "only-for-tests-ingest"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from hostile import HOSTILE
-from otlp_worker import completed
+from otlp_worker import LOG, completed, prestart_out_of_memory
 from visitors import Visitor
 
+from dashboard import urls
 from dashboard.pages.search import ids_in, words_of
 
 UUID = "3f6c2d1e-7c0e-4f6e-9a43-c1a0fb3d2b11-u1"
@@ -39,6 +40,7 @@ async def test_the_overview_tells_failures_numbers_and_endpoints(visitor: Visito
         f"  {UUID}\n",
         f"http://127.0.0.1:4318/jobs/{UUID}",
         f"https://api.example.com/v2/endpoint/status/{UUID}?wait=1",
+        f"http://127.0.0.1:4318/jobs/{UUID}.md",
         f'{{"requestId": "{UUID}", "message": "Failed to return job results", "level": "ERROR"}}',
     ],
 )
@@ -54,6 +56,35 @@ async def test_words_lead_to_the_list(visitor: Visitor) -> None:
     page = await visitor.see(response.headers["location"])
     assert page.texts(".job-id") == ["bad-1"]
     assert (await visitor.get("/search?q=", 303)).headers["location"] == "/jobs"
+
+
+async def test_the_search_box_finds_more_than_requests(visitor: Visitor) -> None:
+    await visitor.fail("bad-1")
+    group = (await visitor.client.get("/api/v1/groups")).json()["items"][0]["fingerprint"]
+    for pasted, path in (
+        ("w-1", "/workers/w-1"),
+        ("llama-chat", "/endpoints/llama-chat"),
+        ("https://api.example.com/v2/llama-chat/run", "/endpoints/llama-chat"),
+        (group, urls.page("groups", group)),
+        ("https://stallscope.example/workers/w%201", "/workers/w%201"),
+        ("job_id=bad-1-x and jobId: bad-1", "/jobs?q=job_id%3Dbad-1-x+and+jobId%3A+bad-1"),
+    ):
+        assert (await visitor.get("/search", 303, params={"q": pasted})).headers["location"] == path, pasted
+
+
+async def test_a_whole_log_line_is_found_whatever_stands_before_it(visitor: Visitor) -> None:
+    secret = "hf_" + "A1b2C3d4" * 4
+    line = f"loading shard 7 of the weights with token={secret}"
+    await visitor.send(prestart_out_of_memory("bad-1", log=f"{line}\n{LOG}"))
+    await visitor.listed("bad-1")
+    for pasted in (
+        line,
+        f"2026-05-04T03:12:05.120Z ERROR {line}",
+        f"[rank0]: 03:12:05,120 - WARNING: \x1b[31m{line}\x1b[0m",
+    ):
+        response = await visitor.get("/search", 303, params={"q": pasted})
+        assert secret not in response.headers["location"]
+        assert (await visitor.see(response.headers["location"])).texts(".job-id") == ["bad-1"], pasted
 
 
 async def test_hostile_searches_stay_on_this_server(visitor: Visitor) -> None:
