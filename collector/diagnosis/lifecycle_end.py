@@ -41,6 +41,8 @@ SHELL_SIGNAL_BASE: Final = 128
 DRAIN_SECONDS: Final = 10.0
 """A job claimed just before the shutdown may still begin to run within this."""
 SLOW_START_SECONDS: Final = 300.0
+LOOP_BLOCKED_SECONDS: Final = 5.0
+"""A loop that has not beaten for so long (it beats five times a second) is held by something."""
 NEVER_RUN_SECONDS: Final = 120.0
 """A claim that is ready to run begins within a second; this long it is stuck."""
 UNTOLD_ADVICE: Final = (
@@ -471,6 +473,20 @@ def _bound_words(phase: Record) -> str:
     return "; no time bound is set" if bound is None else f"; its time bound is {duration(bound)}"
 
 
+def _moves(case: Case) -> str:
+    """What of the worker goes on while its handler does not: a call that hangs on a thread leaves the loop alone, one
+    that hangs on the loop does not. Empty where the handler has moved lately, or nobody says."""
+    beat = _newest_beat(case)
+    progress = beat.number(Key.HEARTBEAT_PROGRESS) if beat is not None else None
+    loop = beat.number(Key.HEARTBEAT_LOOP) if beat is not None else None
+    if progress is None or loop is None or progress < SILENCE_POSSIBLE_SECONDS:
+        return ""
+    turns = (
+        f"the event loop is blocked for {duration(loop)}" if loop >= LOOP_BLOCKED_SECONDS else "the event loop turns"
+    )
+    return f"{turns}, and the handler has given no sign for {duration(progress)}"
+
+
 def under_way(case: Case) -> Ruling:
     """Nothing is wrong that can be seen. This rule always fits."""
     run, waiting = case.attempt.run, waiting_on(case)
@@ -479,8 +495,13 @@ def under_way(case: Case) -> Ruling:
         sentence = f"This request is being handed in: the handler on {case.worker} ended at {clock(run.last)}."
         items = [event(run, "the handler ended")]
     elif run is not None:
-        sentence = f"This request is running on {case.worker}, {duration(case.since(run.start))} so far."
+        moves = _moves(case)
+        sentence = f"This request is running on {case.worker}, {duration(case.since(run.start))} so far{moves and '; '}"
+        sentence += f"{moves}."
         items = [event(run, f"the handler began at {clock(run.start)}", at=run.start)]
+        beat = _newest_beat(case)
+        if beat is not None and moves:
+            items.append(event(beat, f"heartbeat: {moves}"))
     elif waiting is not None:
         phase, subject = waiting
         state = "claimed"

@@ -506,6 +506,10 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
         ("running", "no_failure", "running", False),
         h.evidence(h.claim(0), h.run(0.1), h.heartbeat(120, process=0.2, loop=119.0, progress=119.0), now=121),
     ),
+    "a call that hangs on a thread leaves the loop alone": (
+        ("running", "no_failure", "running", False),
+        h.evidence(h.claim(0), h.run(0.1), h.heartbeat(600, process=0.2, loop=0.1, progress=599.0), now=601),
+    ),
     "the engine behind the handler died": (
         ("backend_dead", "native_crash", "stalled", False),
         h.evidence(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from observed_worker import ObservedWorker, observed_worker, spans
+from observed_worker import PATIENCE_SECONDS, ObservedWorker, observed_worker, spans
 
 from collector.demo.platform import Fault, Platform
 from sdk_exporter import spool
@@ -342,6 +346,20 @@ async def test_an_address_that_cannot_be_reached_is_told_by_its_error(platform: 
             return found
 
     assert await asyncio.gather(*map(error_of, ADDRESSES)) == [{error} for error in ADDRESSES.values()]
+
+
+@pytest.mark.parametrize("watched", ["with", "without"])
+def test_the_sdks_pauses_and_bounds_are_its_own(tmp_path: Path, watched: str) -> None:  # A48
+    """Seconds of a clock that jumps: 1 after an empty answer or an error, 5 after 429, 90 for one that never comes."""
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("virtual_time.py")), watched],
+        env={**os.environ, "HOME": str(tmp_path), "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["asked"] == [0.0, 1.0, 6.0, 7.0, 8.0, 9.0, 99.0]
 
 
 SHORT_BOUND = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -312,43 +311,6 @@ async def test_jobs_at_once_are_told_apart(platform: Platform, tmp_path: Path) -
         assert len({record["tr"] for record in runs.values()}) == 3
         delivers = {record["j"]: record["tr"] for record in spans(worker, "job.deliver")}
         assert delivers == {job_id: runs[job_id]["tr"] for job_id in ids}
-
-
-WORK = ("claimed", "job-done", "job-stream", "stop-sent", "late-result", "stop-pod")
-POLLS = ("job-take", "job-take-batch", "job-stop")
-
-
-async def wire(platform: Platform, directory: Path, *, instrumented: bool) -> dict[str, list[tuple[Any, ...]]]:
-    """All that the platform sees of a worker: its work request by request with whole bodies, and of each kind of poll
-    the questions asked (how often, with nothing to do, is a matter of time)."""
-    async with observed_worker(platform, directory, SYNC, instrumented=instrumented) as worker:
-        ids = [await worker.finish(do=do) for do in ("something", "raise", "return an error")]
-        await platform.wait_event("ping", worker=worker.name)
-        assert await worker.terminate() == 0
-        seen: dict[str, list[tuple[Any, ...]]] = {"work": []}
-        for event in platform.events:
-            if event.endpoint != worker.endpoint:
-                continue
-            detail = json.dumps(dict(event.detail), sort_keys=True).replace(str(worker.directory), "DIR")
-            for number, job_id in enumerate(ids):
-                detail = detail.replace(job_id, f"job {number}")
-            told = (event.kind, detail.replace(worker.name, "WORKER"), event.job in ids)
-            if event.kind in WORK:
-                seen["work"].append(told)
-            elif event.kind in POLLS and told not in seen.setdefault(event.kind, []):
-                seen[event.kind].append(told)
-            elif event.kind == "ping":
-                seen["ping"] = [tuple(sorted(set(event.detail["query"]) - {"job_id"}))]
-        return seen
-
-
-async def test_the_platform_sees_the_same_with_and_without_us(platform: Platform, tmp_path: Path) -> None:  # A7
-    without, with_us = await asyncio.gather(
-        wire(platform, tmp_path, instrumented=False), wire(platform, tmp_path, instrumented=True)
-    )
-    assert [kind for kind, _, _ in without["work"]] == ["claimed", "job-done"] * 3
-    assert {"job-take", "job-stop", "ping"} <= set(without)
-    assert with_us == without
 
 
 async def test_a_generator_in_a_local_run_is_what_it_is_without_us(platform: Platform, tmp_path: Path) -> None:
