@@ -15,7 +15,7 @@ import threading
 from typing import Any, Final
 
 from sdk_exporter.contract import Key
-from sdk_exporter.redaction import TOKEN_RULES
+from sdk_exporter.token_rules import TOKEN_RULES
 
 try:
     import hyperscan

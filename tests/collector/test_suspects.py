@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from otlp_bytes import span
 
 from collector.suspects import suspects
-from sdk_exporter.redaction import TOKEN_RULES, TokenRule, redact
+from sdk_exporter.redaction import redact
+from sdk_exporter.token_rules import TOKEN_RULES, TokenRule
 
 ALPHABETS = {
     "": string.ascii_letters + string.digits,

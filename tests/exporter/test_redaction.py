@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdk_exporter.contract import REDACTED
-from sdk_exporter.redaction import TOKEN_RULES, KnownValues, TokenRule, mask_emails, redact, secret_values
+from sdk_exporter.redaction import KnownValues, mask_emails, redact, secret_values
+from sdk_exporter.token_rules import TOKEN_RULES, TokenRule
 
 _ALPHABETS = {
     "": string.ascii_letters + string.digits,
