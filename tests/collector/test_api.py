@@ -187,7 +187,7 @@ async def test_lists_of_the_fleet(client: httpx.AsyncClient, db: Database, setti
         "channels": [item["worker_id"] for item in (await got("/stop-channels"))["items"]],
         "findings": [item["code"] for item in (await got("/findings"))["items"]],
     } == {
-        "group": {**group, "stands_out": []},
+        "group": {**group, "stands_out": [], "new_in": None, "regressed": None},
         "endpoints": ["ep/1"],
         "endpoint": {"handler_failed": 1},
         "workers": ["w/1"],
