@@ -8,8 +8,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -56,6 +58,8 @@ DEPTH: Final = 8
 JSON_GROWTH: Final = 6
 """A byte of text is at most six of JSON: `\\u0000`."""
 TOO_DEEP: Final = "[too deep]"
+CLOSE_LOOK_CHARACTERS: Final = 16 << 20
+"""Most text of one request in which secrets are looked for, at up to a microsecond each."""
 SHORT: Final = 256
 """Characters of a text that is worth remembering."""
 LATEST_NS: Final = 2**63 - 1
@@ -107,6 +111,11 @@ def span_rows(message: ExportTraceServiceRequest, tenant: str, arrived_ms: int) 
     Raises TooLarge where there are more spans than one request may hold.
     """
     refuse_too_many(sum(len(scope.spans) for part in message.resource_spans for scope in part.scope_spans))
+    with _bounded_work():
+        return _span_rows(message, tenant, arrived_ms)
+
+
+def _span_rows(message: ExportTraceServiceRequest, tenant: str, arrived_ms: int) -> tuple[list[SpanRow], Rejections]:
     rows, rejections = [], Rejections()
     for part in message.resource_spans:
         resource = resource_of(part.resource.attributes)
@@ -134,6 +143,11 @@ def log_rows(message: ExportLogsServiceRequest, tenant: str, arrived_ms: int) ->
     total = sum(len(scope.log_records) for part in message.resource_logs for scope in part.scope_logs)
     if total > SPANS_PER_REQUEST:
         raise TooLarge("log records in one request", SPANS_PER_REQUEST, "log records")
+    with _bounded_work():
+        return _log_rows(message, tenant, arrived_ms)
+
+
+def _log_rows(message: ExportLogsServiceRequest, tenant: str, arrived_ms: int) -> tuple[list[SpanRow], Rejections]:
     rows, rejections = [], Rejections()
     for part in message.resource_logs:
         resource = resource_of(part.resource.attributes)
@@ -365,7 +379,29 @@ def _redacted_short(text: str) -> str:
 
 def _redacted(text: str) -> str:
     """Looked at closely only where a scan, a hundred times as fast, found that there may be something."""
-    return redact(text) if suspects.in_text(text) else text
+    if not suspects.in_text(text):
+        return text
+    _work.left -= len(text)
+    if _work.left < 0:
+        raise TooLarge("texts that may hold secrets, of one request,", CLOSE_LOOK_CHARACTERS, "characters")
+    return redact(text)
+
+
+class _Work(threading.local):
+    left = math.inf
+    """Characters that this thread may still look at closely for the request which it reads."""
+
+
+_work: Final = _Work()
+
+
+@contextmanager
+def _bounded_work() -> Iterator[None]:
+    _work.left = CLOSE_LOOK_CHARACTERS
+    try:
+        yield
+    finally:
+        _work.left = math.inf
 
 
 def _events(events: Sequence[Span.Event]) -> list[SpanEvent]:

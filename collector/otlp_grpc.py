@@ -86,6 +86,9 @@ def _server(parts: Parts) -> grpc.aio.Server:
     limit = min(parts.settings.body_bytes, MESSAGE_BYTES)
     server = grpc.aio.server(
         options=[
+            ("grpc.keepalive_time_ms", 60_000),  # a peer that is gone without a word is noticed
+            ("grpc.keepalive_timeout_ms", 20_000),
+            ("grpc.server_handshake_timeout_ms", 20_000),  # of a connection that says nothing; gRPC's own are 120
             ("grpc.so_reuseport", 0),  # two servers on one port would each get half of the calls
             ("grpc.max_receive_message_length", limit),
             ("grpc.per_message_decompression", 0),

@@ -45,6 +45,7 @@ def serve(host: str, port: int, grpc_port: int | None, role: str | None, *, inse
     import uvicorn
 
     from collector import asgi
+    from collector.http_bounds import BoundedHttp, notice_dead_peers
     from collector.otlp_grpc import GrpcEdge
     from collector.settings import SettingsError
     from collector.tls import TlsFiles, http_options, renew_on_handshake
@@ -62,6 +63,7 @@ def serve(host: str, port: int, grpc_port: int | None, role: str | None, *, inse
     except SettingsError as error:
         raise CommandFailed(str(error), "usage_error", exit_code=USAGE) from None
     listener = _listen(host, port)
+    notice_dead_peers(listener)
     if grpc_edge is not None:
         _listen(
             host, grpc_port, "; take another with --grpc-port"
@@ -106,6 +108,7 @@ def serve(host: str, port: int, grpc_port: int | None, role: str | None, *, inse
         timeout_graceful_shutdown=DRAIN_SECONDS,
         # Who asks decides what is answered: no header of a proxy is believed.
         proxy_headers=False,
+        http=BoundedHttp,
         **(http_options(tls) if tls else {}),
     )
     if tls is not None:

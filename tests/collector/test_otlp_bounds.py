@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import resource
 import threading
 import time
 
@@ -14,9 +15,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otlp_bytes import pairs, request_of, span
 from starlette.requests import Request
 
-from collector import decode, ingest, otlp
+from collector import decode, ingest, otlp, staging
 from collector.errors import BadInput, Overloaded, TooLarge
 from collector.metrics import Metrics
+from sdk_exporter.contract import Key
 
 LIMIT = 64 << 20
 PATIENCE_SECONDS = 20
@@ -127,3 +129,40 @@ async def test_a_sender_that_hangs_up_is_bad_input_and_no_fault_of_ours() -> Non
     headers = [(b"content-type", otlp.PROTOBUF.encode())]
     with pytest.raises(BadInput, match="connection ended"):
         await otlp.read_body(Request({**scope, "headers": headers}, receive), LIMIT, share())
+
+
+def test_a_body_of_countless_tiny_messages_takes_no_memory() -> None:
+    attributes = b"\x4a\x00" * (24 << 20)
+    body = attributes
+    for _ in range(3):
+        body = b"\x0a" + length(body) + body if body is attributes else b"\x12" + length(body) + body
+    began = peak_bytes()
+    with pytest.raises(TooLarge, match="5 or less"):
+        otlp.parse(otlp.Body(body, "identity", is_json=False), ExportTraceServiceRequest, LIMIT, share())
+    assert peak_bytes() - began < 300 << 20, "and not 1.5 GB"
+
+
+def peak_bytes() -> int:
+    """Most memory that this process has ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def test_telemetry_is_far_from_the_bound_of_tiny_messages() -> None:
+    ordinary = {f"attribute.{number}": number % 2 or f"value {number}" for number in range(20)}
+    body = request_of(*(span(attributes=ordinary) for _ in range(2_000))).SerializeToString()
+    tiny = sum(byte < 6 for byte in body)
+    assert tiny / len(body) * LIMIT < otlp.TINY_FIELDS
+
+
+def test_text_that_looks_like_secrets_everywhere_is_refused_before_it_costs_minutes() -> None:
+    message = request_of(*(span(attributes={str(n): "token=" * 4_000 for n in range(20)}) for _ in range(120)))
+    with pytest.raises(TooLarge, match="may hold secrets"):
+        staging.stage(message, "default", 1)
+    small = request_of(span(attributes={"note": "token=abc"}))
+    assert staging.stage(small, "default", 1).spans == 1, "each request has its own bound"
+
+
+def test_only_what_may_hold_secrets_counts_against_that_bound() -> None:
+    tail = "2026-03-01 12:00:00 INFO step 12 of 400, 31.5 it/s\n" * 20_000
+    message = request_of(*(span(attributes={Key.LOG_TAIL: tail}) for _ in range(30)))
+    assert staging.stage(message, "default", 1).spans == 30
