@@ -18,7 +18,7 @@ from collector import audit, queries
 from collector.alerts.listing import list_alerts
 from collector.answers import answer_of_job
 from collector.app import db_of, decoded, problem_of, raw_path_tail, settings_of
-from collector.auth import AdminTenant, ReadTenant
+from collector.auth import AdminTenant, OperateTenant, ReadTenant
 from collector.clickhouse import Database
 from collector.diagnosis import diagnose_tail
 from collector.diagnosis.answer import Answer, Fault, State, Verdict
@@ -421,13 +421,13 @@ async def alerts(
 
 
 @router.post("/findings/{key:id}", dependencies=[_only("until")])
-async def act_on_finding(request: Request, tenant: AdminTenant, until: Since = None) -> Response:
-    """`/findings/{key}/acknowledge`, `/snooze?until=…` or `/reopen`; needs an admin token."""
+async def act_on_finding(request: Request, tenant: OperateTenant, until: Since = None) -> Response:
+    """`/findings/{key}/acknowledge`, `/snooze?until=…` or `/reopen`; needs an operate or admin token."""
     return await _act(request, tenant, "/api/v1/findings/", until)
 
 
 @router.post("/alerts/{key:id}", dependencies=[_only("until")])
-async def act_on_alert(request: Request, tenant: AdminTenant, until: Since = None) -> Response:
+async def act_on_alert(request: Request, tenant: OperateTenant, until: Since = None) -> Response:
     """The same for an alert."""
     return await _act(request, tenant, "/api/v1/alerts/", until)
 
