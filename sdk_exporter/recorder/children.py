@@ -22,13 +22,14 @@ _UNKNOWN_SECONDS: Final = 10.0
 """One whose status nobody knows is told only when it lived longer: an engine does, a tool does not."""
 _MOST: Final = 256
 _TERM_SECONDS: Final = 0.3
+_PAUSE_PER_LOOK: Final = 50
 _FORKS_HELPER: Final = "multiprocessing.resource_tracker"
 """Part of Python, not of the user's program."""
 ASKED_TO_END: Final = frozenset({"SIGTERM", "SIGINT", "SIGHUP"})
 
 
 class Children:
-    """Looks once a second at most."""
+    """Looks once a second at most, and never for more than a fiftieth of the time."""
 
     def __init__(self, keeper: int) -> None:
         """`keeper`: pid of whoever adopts and tells orphans, 0 for nobody."""
@@ -49,7 +50,7 @@ class Children:
         now = time.monotonic()
         if now < self._next or worker <= 0:
             return []
-        self._next = now + _LOOK_SECONDS
+        begun = time.thread_time()
         self._meet(worker)
         ended = [child for child in self._known.values() if child.watched.gone()]
         records, self._doubtful = self._doubtful, []
@@ -61,7 +62,10 @@ class Children:
             child.watched.close()
             del self._known[child.watched.pid]
         self._see_backend(worker, now, is_lost=bool(records or self._doubtful))
-        return self._with_ooms(records, worker)
+        told = self._with_ooms(records, worker)
+        # A worker with thousands of children must not cost a core.
+        self._next = now + max(_LOOK_SECONDS, _PAUSE_PER_LOOK * (time.thread_time() - begun))
+        return told
 
     def end(self) -> bool:
         """SIGTERM, then SIGKILL, to those that we have met and to what they have started, for want of a keeper. To be

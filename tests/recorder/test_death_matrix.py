@@ -394,7 +394,7 @@ def check_random(sink: Sink, case: str, lines: list[str]) -> None:
 
 @pytest.mark.timeout(7200)  # a soak takes its time
 def test_random_kills_lose_and_repeat_nothing(start: Start, sink: Sink) -> None:
-    kills = int(SOAK_KILLS or "50")
+    kills, wrong = int(SOAK_KILLS or "50"), list[str]()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         cases = {f"kill-{number}": VICTIMS[number % len(VICTIMS)] for number in range(kills)}
         outputs = pool.map(lambda item: kill_at_random(start, sink, *item), cases.items())
@@ -403,4 +403,5 @@ def test_random_kills_lose_and_repeat_nothing(start: Start, sink: Sink) -> None:
             try:
                 check_random(sink, case, lines)
             except AssertionError as error:
-                raise AssertionError(f"{case} ({victim}), output ends {lines[-4:]}: {error}") from error
+                wrong.append(f"{case} ({victim}), output ends {lines[-4:]}: {error}")
+    assert not wrong, f"{len(wrong)} of {kills}:\n" + "\n".join(wrong)
