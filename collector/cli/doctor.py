@@ -54,17 +54,21 @@ def examine() -> list[Finding]:
     from collector.auth import Tokens
     from collector.clickhouse import target_of
     from collector.settings import Settings, SettingsError
+    from collector.tls import TlsFiles
 
     demo = _part("the demo's workers", "runpod", "demo", needed=False)
     try:
         settings = Settings.from_env(os.environ)
         target = target_of(settings.database_url.get_secret_value())
-        tokens = Tokens.of(settings)
+        tokens, tls = Tokens.of(settings), TlsFiles.of(settings)
     except SettingsError as error:
         return [Finding("settings", False, str(error)), demo]
     said = "none set: this machine only" if tokens.none_set else "set"
+    if not tokens.may_see_metrics(""):
+        said += "; /metrics asks for one of STALLSCOPE_METRICS_TOKENS" + ("" if tokens.metrics else ", and none is set")
+    secured = Finding("TLS", True, f"both ports, by {tls.certificate}" if tls else "none: both ports are plain")
     embedded = _part("the embedded store", "chdb", "embedded", needed=target.path is not None)
-    findings = [Finding("settings", True, f"store {target}"), embedded, demo, Finding("tokens", True, said)]
+    findings = [Finding("settings", True, f"store {target}"), embedded, demo, Finding("tokens", True, said), secured]
     if not embedded.ok:
         return findings
     if target.path is not None:

@@ -241,6 +241,7 @@ BAD: list[tuple[Object, str]] = [
     ({"tokens": {"keys": {"read": "a/b"}}}, "read"),
     ({"tokens": {"secret": "acme:abc"}}, "secret"),
     ({"insecure": "yes"}, "insecure"),
+    ({"listen": "127.0.0.1"}, "listen"),
     ({"database": {"url": "clickhouse://u:p@h"}}, "url"),
     ({"config": {"retentionDays": 0}}, "retentionDays"),
     ({"config": {"retentionDays": "30"}}, "retentionDays"),

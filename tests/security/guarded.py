@@ -10,15 +10,23 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from starlette.routing import Route
 
 from collector import auth
 from sdk_exporter.contract import Key
 
 TENANTS: Final = ("victim", "attacker", "twin")
-KINDS: Final = ("ingest", "read", "admin")
+KINDS: Final = ("ingest", "read", "operate", "admin")
 
 TOKEN: Final = {(tenant, kind): f"{tenant}-{kind}-{secrets.token_hex(8)}" for tenant in TENANTS for kind in KINDS}
-GUARDS: Final = {auth.ingest_sender, auth.read_tenant, auth.admin_tenant, auth.metrics_reader}
+OPENED_BY: Final = {
+    auth.ingest_sender: {"ingest"},
+    auth.read_tenant: {"read", "operate", "admin"},
+    auth.operate_tenant: {"operate", "admin"},
+    auth.admin_tenant: {"admin"},
+    auth.metrics_reader: set(),
+}
+"""Which kinds of token each guard lets in."""
 
 
 def token_settings() -> dict[str, str]:
@@ -60,22 +68,24 @@ def _pairs(attributes: dict[str, str]) -> list[dict[str, Any]]:
     return [{"key": key, "value": {"stringValue": value}} for key, value in attributes.items()]
 
 
-def routes_of(app: FastAPI) -> list[APIRoute]:
+def routes_of(app: FastAPI) -> list[Route]:
     """Every route there is, also those of routers inside routers."""
     return list(_walked(app.routes))
 
 
-def _walked(routes: Iterable[Any]) -> Iterator[APIRoute]:
+def _walked(routes: Iterable[Any]) -> Iterator[Route]:
     for route in routes:
-        if isinstance(route, APIRoute):
+        if isinstance(route, Route):
             yield route
         elif inner := getattr(route, "original_router", route):
             yield from _walked(getattr(inner, "routes", ()))
 
 
-def guard_of(route: APIRoute) -> Callable[..., Any] | None:
-    """Which token the route asks for; None: none."""
-    guards = [call for call in _calls(route.dependant) if call in GUARDS]
+def guard_of(route: Route) -> Callable[..., Any] | None:
+    """Which guard the route has; None: none. OTLP's routes call theirs themselves."""
+    if not isinstance(route, APIRoute):
+        return auth.ingest_sender if route.path.startswith("/v1/") else None
+    guards = [call for call in _calls(route.dependant) if call in OPENED_BY]
     assert len(guards) <= 1, f"{route.path} asks for two tokens"
     return guards[0] if guards else None
 

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from parts import PATIENCE_SECONDS
 
+from collector.cli.doctor import examine
 from collector.settings import Settings, SettingsError
 from collector.tls import TlsFiles
 
@@ -204,3 +205,17 @@ def test_files_that_do_not_fit_stop_the_server_with_words(authority: Authority, 
     ):
         with pytest.raises(SettingsError, match="STALLSCOPE_TLS_"):
             TlsFiles.of(Settings(**wrong))  # type: ignore[arg-type]
+
+
+def test_the_doctor_tells_of_tls_and_of_who_reads_metrics(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = authority.issue(tmp_path, "server")
+    monkeypatch.setenv("STALLSCOPE_DATABASE_URL", f"chdb://{tmp_path / 'store'}")
+    monkeypatch.setenv("STALLSCOPE_TLS_CERTIFICATE", str(certificate))
+    assert next((one.what, one.ok) for one in examine()) == ("settings", False)
+    monkeypatch.setenv("STALLSCOPE_TLS_KEY", str(key))
+    monkeypatch.setenv("STALLSCOPE_READ_TOKENS", "acme:secret-of-acme,other:secret-of-other")
+    told = {one.what: one.detail for one in examine()}
+    assert told["TLS"] == f"both ports, by {certificate}"
+    assert told["tokens"] == "set; /metrics asks for one of STALLSCOPE_METRICS_TOKENS, and none is set"

@@ -16,8 +16,9 @@ import pytest_asyncio
 from clickhouse_server import ClickHouseServer
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
-from guarded import bearer, export_of, guard_of, routes_of, token_settings
+from guarded import KINDS, OPENED_BY, bearer, export_of, guard_of, routes_of, token_settings
 from parts import eventually, served, server_url
+from starlette.routing import Route
 
 from collector import asgi, auth, migrate
 from collector.clickhouse import Database
@@ -31,14 +32,17 @@ NAME = "v1ct1m"
 """In every id of the victim. An attacker may have heard of it, and a page may repeat it."""
 WORDS = "words of nobody else"
 """In what the victim's records say."""
-OPEN = {"/healthz", "/readyz", "/login", "/static/{name}", "/docs/verdicts", "/docs/verdicts.json"}
+OPEN = {
+    "/healthz", "/readyz", "/login", "/static/{name}", "/docs/verdicts", "/docs/verdicts.json", "/api/v1/openapi.json",
+}  # fmt: skip
 """Routes that ask for no token: they hold nothing of any tenant."""
 ROUTES = routes_of(asgi.server(Settings()))
 """For their descriptions only: this application is never started."""
-SHOWING = [r for r in ROUTES if guard_of(r) in (auth.read_tenant, auth.admin_tenant) and "GET" in (r.methods or ())]
+OF_TENANTS = [r for r in ROUTES if guard_of(r) in (auth.read_tenant, auth.operate_tenant, auth.admin_tenant)]
+SHOWING = [r for r in OF_TENANTS if "GET" in (r.methods or ())]
 ENDING = [r for r in SHOWING if not r.path.endswith("/events")]
 """Without the stream of a request, which is open as long as the request is."""
-CHANGING = [r for r in ROUTES if guard_of(r) is auth.admin_tenant and "POST" in (r.methods or ())]
+CHANGING = [r for r in OF_TENANTS if guard_of(r) is not auth.read_tenant and "POST" in (r.methods or ())]
 
 _asked: ContextVar[list[str] | None] = ContextVar("asked", default=None)
 
@@ -120,7 +124,7 @@ async def _finding(db: Database, ids: dict[str, str]) -> None:
     await write(db, changes({}, [seen, replace(seen, rule="AnyRule")], now))
 
 
-def paths_of(route: APIRoute, known: dict[str, str]) -> Iterator[str]:
+def paths_of(route: Route, known: dict[str, str]) -> Iterator[str]:
     """What one would ask this route for: ids in its path, and each parameter alone."""
     names = re.findall(r"{(\w+)(?::\w+)?}", route.path)
     assert set(names) <= set(known), f"{route.path}: tell `known` which id of the victim goes in there"
@@ -128,7 +132,8 @@ def paths_of(route: APIRoute, known: dict[str, str]) -> Iterator[str]:
     yield path
     if names and not route.path.startswith("/api/"):
         yield from (f"{path}.json", f"{path}.md")
-    for name in sorted({field.alias for field in route.dependant.query_params} | {"q", "endpoint", "worker"}):
+    asked = {field.alias for field in route.dependant.query_params} if isinstance(route, APIRoute) else set()
+    for name in sorted(asked | {"q", "endpoint", "worker"}):
         if name in known:
             yield f"{path}?{name}={quote(known[name], safe='')}"
 
@@ -153,7 +158,7 @@ async def test_a_route_that_asks_for_no_token_is_one_that_holds_nothing() -> Non
 
 @pytest.mark.parametrize("route", SHOWING, ids=lambda route: str(route.path))
 async def test_to_a_stranger_it_is_as_if_it_were_not_there(
-    scene: Scene, route: APIRoute, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, route: Route, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same answer, after the same questions to the store: neither words, nor counts, nor time tell them apart."""
     monkeypatch.setattr(Database, "query", _recorded(Database.query))
@@ -181,7 +186,7 @@ def _recorded(query: Any) -> Any:
 
 
 @pytest.mark.parametrize("route", ENDING, ids=lambda route: str(route.path))
-async def test_a_tenant_of_the_same_names_sees_its_own_alone(scene: Scene, route: APIRoute) -> None:
+async def test_a_tenant_of_the_same_names_sees_its_own_alone(scene: Scene, route: Route) -> None:
     for path in paths_of(route, scene.known):
         assert WORDS not in (await scene.get(path, "twin", "admin")).text, path
 
@@ -219,28 +224,22 @@ async def test_a_tenant_is_named_by_its_token_and_by_nothing_else(scene: Scene) 
 
 
 @pytest.mark.parametrize("route", CHANGING, ids=lambda route: str(route.path))
-async def test_a_stranger_changes_nothing(scene: Scene, route: APIRoute) -> None:
+async def test_a_stranger_changes_nothing(scene: Scene, route: Route) -> None:
     path = next(paths_of(route, scene.known))
     before = [(await scene.get(f"/api/v1/{kind}", "victim")).json() for kind in ("findings", "alerts")]
     for action in ("", "/acknowledge", "/reopen"):
         answer = await scene.client.post(path + action, headers=bearer("attacker", "admin"))
-        assert answer.status_code == 404
+        assert 400 <= answer.status_code < 500
     assert [(await scene.get(f"/api/v1/{kind}", "victim")).json() for kind in ("findings", "alerts")] == before
 
 
 @pytest.mark.parametrize("route", [r for r in ROUTES if guard_of(r) is not None], ids=lambda route: str(route.path))
-async def test_only_the_right_kind_of_token_opens_a_route(scene: Scene, route: APIRoute) -> None:
-    right = {
-        auth.ingest_sender: {"ingest"},
-        auth.read_tenant: {"read", "admin"},
-        auth.admin_tenant: {"admin"},
-        auth.metrics_reader: set(),
-    }
+async def test_only_the_right_kind_of_token_opens_a_route(scene: Scene, route: Route) -> None:
     path = next(paths_of(route, {**scene.known, "name": "x"}))
     for method in sorted((route.methods or set()) - {"HEAD"}):
         nobody = await scene.client.request(method, path)
         assert nobody.status_code == 401, (method, path)
-        for kind in {"ingest", "read", "admin"} - right[guard_of(route)]:  # type: ignore[index]
+        for kind in set(KINDS) - OPENED_BY[guard_of(route)]:  # type: ignore[index]
             refused = await scene.client.request(method, path, headers=bearer("attacker", kind))
             assert refused.status_code == 403, (method, path, kind)
             assert NAME not in without(refused.text, scene.known)

@@ -48,7 +48,7 @@ spec:
         - name: {{ $role }}
           image: {{ include "stallscope.image" (dict "image" $root.Values.image "tag" $root.Chart.AppVersion) }}
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-          args: [serve, --role, {{ $role }}, --host, 0.0.0.0]
+          args: [serve, --role, {{ $role }}, --host, {{ $root.Values.listen | quote }}]
           securityContext: {{- include "stallscope.securityContext" . | nindent 12 }}
           env: {{- include "stallscope.env" . | nindent 12 }}
           ports:
@@ -159,7 +159,7 @@ httpGet:
 
 {{/* Kinds of tokens that a component needs to know: no more than those are mounted there. */}}
 {{- define "stallscope.tokenKinds" -}}
-{{- get (dict "collector" "ingest metrics" "dashboard" "read admin metrics" "migration" "") .component -}}
+{{- get (dict "collector" "ingest metrics" "dashboard" "read operate admin metrics" "migration" "") .component -}}
 {{- end -}}
 
 {{- define "stallscope.volumeMounts" -}}
