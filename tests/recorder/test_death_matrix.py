@@ -399,8 +399,8 @@ def test_random_kills_lose_and_repeat_nothing(start: Start, sink: Sink) -> None:
         cases = {f"kill-{number}": VICTIMS[number % len(VICTIMS)] for number in range(kills)}
         outputs = pool.map(lambda item: kill_at_random(start, sink, *item), cases.items())
         for (case, victim), lines in zip(cases.items(), outputs, strict=True):
-            until(lambda case=case: any(s.name == "worker.death" for s in told_of(sink, case)), SECONDS)
             try:
+                until(lambda case=case: any(s.name == "worker.death" for s in told_of(sink, case)), SECONDS)
                 check_random(sink, case, lines)
             except AssertionError as error:
                 wrong.append(f"{case} ({victim}), output ends {lines[-4:]}: {error}")
