@@ -19,7 +19,7 @@ from collector.diagnosis.answer import Confidence, Fault, Missing, Retry
 from collector.diagnosis.clues import Cause, Clues
 from collector.diagnosis.exits import Exit, read_exit
 from collector.diagnosis.outcomes import Outcome, has_complaint, is_wrapper, read_outcome
-from collector.diagnosis.reading import Reading, read
+from collector.diagnosis.reading import Reading, Statement, read
 from collector.diagnosis.rules import DETAILS, INDEX, RULE_OF, SIGNALS
 from collector.diagnosis.rules.match import Hit, hits_of, is_slip
 from collector.diagnosis.rules.needles import grams_of
@@ -58,7 +58,7 @@ def find_cause(clues: Clues) -> Cause:
     if _went_well(told):
         return _no_failure()
     found = _decide(told)
-    return _unknown(told) if found is None else _worded(reading, found)
+    return _unknown(told) if found is None else _worded(clues, reading, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,13 +342,16 @@ def _failed_after(told: _Told, index: int) -> bool:
 # --- wording -----------------------------------------------------------------------------------------------------
 
 
-def _worded(reading: Reading, found: _Found) -> Cause:
+def _worded(clues: Clues, reading: Reading, found: _Found) -> Cause:
     rule = found.rule
     values = _values(reading, found)
     explanation = next(
         (text for text in (fill(template, values) for template in (found.says, rule.because) if template) if text),
         rule.because,
     )
+    if rule.quotes and found.index is not None and not _holds_value(explanation, values):
+        quoted = _quotable(reading.statements[found.index])
+        explanation = f"{explanation}: {quoted}" if quoted else explanation
     line, number = _line(reading, found.index)
     return Cause(
         code=rule.code,
@@ -359,8 +362,21 @@ def _worded(reading: Reading, found: _Found) -> Cause:
         line=line,
         line_number=number,
         advice=tuple(text for text in (fill(template, values) for template in found.advice or rule.advice) if text),
-        missing=rule.missing,
+        missing=(*rule.missing, *_missing(clues)) if found.confidence == "possible" else (),
     )
+
+
+def _holds_value(explanation: str, values: dict[str, str]) -> bool:
+    return any(value in explanation for value in values.values())
+
+
+_QUOTABLE = re.compile(r"[^{}\[\]\n]{12,160}")
+
+
+def _quotable(said: Statement) -> str:
+    """The message of a line, as far as it reads well within a sentence; "" where it does not."""
+    message = " ".join((said.message or said.core).split("\n")[0].split()).strip(" .,;:")
+    return message if _QUOTABLE.fullmatch(message) else ""
 
 
 def _values(reading: Reading, found: _Found) -> dict[str, str]:
@@ -371,7 +387,8 @@ def _values(reading: Reading, found: _Found) -> dict[str, str]:
             match = None if name in values else pattern.search(text)
             if match:
                 values[name] = next((group for group in match.groups() if group), "")
-    return {name: " ".join(value.split())[:_VALUE_CHARACTERS].strip(" .,;:") for name, value in values.items() if value}
+    shown = {name: " ".join(value.split())[:_VALUE_CHARACTERS].strip(" .,;:") for name, value in values.items()}
+    return {name: value for name, value in shown.items() if value}
 
 
 def _line(reading: Reading, index: int | None) -> tuple[str | None, int | None]:
@@ -397,6 +414,9 @@ _MORE = (
     Missing("more of the worker's output before this tail", "STALLSCOPE_LOG_TAIL_BYTES=65536"),
     Missing("the output of the handler itself", "STALLSCOPE_HANDLER_LOGS=on"),
 )
+_ENDING = Missing(
+    "how the process ended (exit code, signal, memory kills)", "python -m sdk_exporter -- python handler.py"
+)
 
 
 def _unknown(told: _Told) -> Cause:
@@ -418,12 +438,12 @@ def _unknown(told: _Told) -> Cause:
             "the log holds no error that names a cause; errors of GPU, memory, disk, network, model, imports, settings"
             " and input, exceptions and crashes were looked for"
         )
-    missing = _MORE if clues.phase in ("handler", None) else _MORE[:1]
+    return Cause("unknown", "unknown", "unknown", "maybe", why, line, number, (), _missing(clues))
+
+
+def _missing(clues: Clues) -> tuple[Missing, ...]:
+    """What more of the worker would have told, as far as it is not at hand already."""
+    more = _MORE if clues.phase in ("handler", None) else _MORE[:1]
     if clues.exit_code is None and clues.signal is None:
-        missing = (
-            *missing,
-            Missing(
-                "how the process ended (exit code, signal, memory kills)", "python -m sdk_exporter -- python handler.py"
-            ),
-        )
-    return Cause("unknown", "unknown", "unknown", "maybe", why, line, number, (), missing)
+        return (*more, _ENDING)
+    return more

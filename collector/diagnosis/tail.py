@@ -7,18 +7,11 @@ from typing import Final
 from collector.diagnosis.answer import EvidenceItem, Verdict
 from collector.diagnosis.causes import find_cause
 from collector.diagnosis.clues import Cause, Clues
-from collector.diagnosis.lifecycle_case import Ending, absence, did, exception_text
+from collector.diagnosis.lifecycle_case import Ending, absence, exception_text
 from collector.diagnosis.verdicts import CAUSES, VERDICTS, doc_of
 
 _CODES: Final = {"boot": "boot_crashed", "prestart": "prestart_failed", "handler": "handler_failed"}
-_SUBJECTS: Final = {
-    "boot": "the worker's start",
-    "prestart": "the worker's prestart",
-    "queue": "the worker",
-    "handler": "the handler",
-    "stop": "the worker",
-    "shutdown": "the worker",
-}
+_SUBJECTS: Final = {"boot": "the worker's start", "prestart": "the worker's prestart", "handler": "the handler"}
 
 
 def diagnose_tail(clues: Clues) -> Verdict:
@@ -37,21 +30,27 @@ def diagnose_tail(clues: Clues) -> Verdict:
         confidence="unknown" if unknown else cause.confidence,
         inferred=False,
         evidence=_evidence(clues, cause),
-        advice=tuple(dict.fromkeys((*cause.advice, *(CAUSES[cause.code].advice if cause.code in CAUSES else ())))),
+        advice=cause.advice or CAUSES[cause.code].advice,
         missing=cause.missing,
         doc=doc_of(code),
     )
 
 
 def _sentence(clues: Clues, cause: Cause) -> str:
+    """What the log tells; of which request, or that there is one, a pasted log does not say."""
     subject = _SUBJECTS.get(clues.phase or "", "the worker")
     if cause.code == "no_failure":
         return f"This log tells of no failure: {cause.explanation}."
     if cause.code == "unknown":
         return f"Why {subject} failed is not known: {cause.explanation}."
-    if cause.confidence == "possible":
-        return f"This request failed possibly because {subject} {did(cause)}."
-    return f"This request failed because {subject} {did(cause)}."
+    return f"{_SHOWS[cause.confidence]} {subject} failed because {cause.explanation}."
+
+
+_SHOWS: Final = {
+    "certain": "The log shows that",
+    "likely": "The log shows that most likely",
+    "possible": "The log allows no more than a guess: possibly",
+}
 
 
 def _evidence(clues: Clues, cause: Cause) -> tuple[EvidenceItem, ...]:

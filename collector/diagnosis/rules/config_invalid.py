@@ -1,6 +1,6 @@
 """A setting, flag or environment variable is missing, unknown or contradictory."""
 
-from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Detail, Missing, Rule, Signal, Tier
 
 RULE = Rule(
     code="config_invalid",
@@ -24,6 +24,8 @@ RULE = Rule(
         "Set {name} in the endpoint's environment.",
         "Correct the setting that the message names; a retry with the same settings fails the same way.",
     ),
+    missing=(Missing("the settings that the engine understood", "VLLM_LOGGING_LEVEL=DEBUG"),),
+    quotes=True,
     signals=(
         Signal(
             r"environment variable[^\n]{0,80}(?:is (?:required|not (?:set|defined|provided)"

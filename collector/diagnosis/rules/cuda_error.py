@@ -1,6 +1,6 @@
 """A kernel or runtime call failed on a working, supported card."""
 
-from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Detail, Missing, Rule, Signal, Tier
 
 RULE = Rule(
     code="cuda_error",
@@ -16,6 +16,8 @@ RULE = Rule(
         "Update or pin the engine and its kernels (attention, quantisation); an eager mode without custom kernels tells"
         " whether they are to blame.",
     ),
+    missing=(Missing("the kernel that failed, at its own line", "CUDA_LAUNCH_BLOCKING=1"),),
+    quotes=True,
     signals=(
         Signal(
             r"Assertion `(?P<condition>[^`'\n]{1,200})[`'] failed",

@@ -1,6 +1,6 @@
 """A device memory request could not be met, whoever asked: framework, BLAS, runtime, TensorRT, ONNX Runtime, ggml."""
 
-from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Detail, Missing, Rule, Signal, Tier
 
 RULE = Rule(
     code="cuda_oom",
@@ -23,6 +23,7 @@ RULE = Rule(
         "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True where much memory is reserved but unallocated.",
         "Check what process {other} on the same card is: it holds memory too.",
     ),
+    missing=(Missing("the call that failed, at its own line", "CUDA_LAUNCH_BLOCKING=1"),),
     signals=(
         Signal(
             r"(?:CUDA|HIP|XPU|NPU|MUSA|MPS backend) out of memory",

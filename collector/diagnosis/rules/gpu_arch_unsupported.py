@@ -17,6 +17,7 @@ RULE = Rule(
         " were dropped.",
         "Or choose another GPU type for the endpoint; a retry on the same type fails the same way.",
     ),
+    quotes=True,
     signals=(
         Signal(
             r"no kernel image is available for execution|cudaErrorNoKernelImageForDevice|CUDA_ERROR_NO_BINARY_FOR_GPU"

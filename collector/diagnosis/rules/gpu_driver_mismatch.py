@@ -19,6 +19,7 @@ RULE = Rule(
         "newer)] (allowed CUDA versions), or"
         " use an image with an older CUDA.",
     ),
+    quotes=True,
     signals=(
         Signal(
             r"Error 80[34]|forward compatibility was attempted|cudaErrorSystemDriverMismatch"

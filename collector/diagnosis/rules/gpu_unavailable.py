@@ -1,6 +1,6 @@
 """No usable device is visible to the process."""
 
-from collector.diagnosis.rules.shape import Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Missing, Rule, Signal, Tier
 
 RULE = Rule(
     code="gpu_unavailable",
@@ -12,6 +12,8 @@ RULE = Rule(
         " NVIDIA_VISIBLE_DEVICES.",
         "If they are as they should be, retry on another host and report this one.",
     ),
+    missing=(Missing("which cards and driver the container sees", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"),),
+    quotes=True,
     signals=(
         Signal(
             r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device is detected"

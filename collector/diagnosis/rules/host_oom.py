@@ -1,6 +1,6 @@
 """Main memory ran out: the kernel's or the cgroup's killer, or a framework's own guard."""
 
-from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Detail, Missing, Rule, Signal, Tier
 
 RULE = Rule(
     code="host_oom",
@@ -17,6 +17,7 @@ RULE = Rule(
         " shard by shard.",
         "Check what the container's memory limit is; model files read into memory count too.",
     ),
+    missing=(Missing("whether the kernel counted a kill for memory", "python -m sdk_exporter -- python handler.py"),),
     signals=(
         Signal(
             r"oom[-_ ]kill|Out of memory: Kill(?:ed)? process|Memory cgroup out of memory"

@@ -1,6 +1,6 @@
 """The hub answers and does not serve: throttled (429) or failing (5xx). The status is kept as a detail."""
 
-from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Detail, Missing, Rule, Signal, Tier
 
 _HUB = (
     r"(?:huggingface\.co|hf\.co|hf-mirror\.com|civitai\.com|modelscope\.cn|ollama\.(?:ai|com)"
@@ -26,6 +26,7 @@ RULE = Rule(
         "Put the model into the image or the network volume, so that a start needs no hub.",
         "Set HF_TOKEN: signed-in downloads have a higher limit; set HF_HUB_OFFLINE=1 where the cache holds the files.",
     ),
+    missing=(Missing("what the hub was asked and answered", "HF_HUB_VERBOSITY=debug"),),
     signals=(
         Signal(
             r"429 Client Error|429 Too Many Requests|\(429[ )]|Status Code: 429"

@@ -20,6 +20,7 @@ RULE = Rule(
         "executable and have Unix line ends.",
         "Build the image for the host's architecture (docker build --platform linux/amd64).",
     ),
+    quotes=True,
     signals=(
         Signal(
             r"exec format error|Failed at step EXEC spawning|chdir to cwd \("

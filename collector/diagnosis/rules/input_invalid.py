@@ -28,6 +28,7 @@ RULE = Rule(
         "Shorten the prompt, or ask for fewer output tokens: together they have to fit into {limit}.",
         "Have the caller check what it sends; a retry of the same request fails the same way.",
     ),
+    quotes=True,
     signals=(
         Signal(
             r"maximum context length is \d+ tokens|(?:prompt|input|sequence|request"

@@ -23,6 +23,7 @@ RULE = Rule(
         "Otherwise lower --max-model-len, use a quantised model or --kv-cache-dtype fp8, or a card with more memory.",
         "Do not retry: the same settings fail the same way.",
     ),
+    quotes=True,
     signals=(
         Signal(
             r"No available memory for the cache blocks",

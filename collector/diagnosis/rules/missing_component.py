@@ -26,6 +26,7 @@ RULE = Rule(
         "Install {name} in the image, and check that it is on the PATH of the process.",
         "Where it should come from a volume: check that the volume is mounted and was set up.",
     ),
+    quotes=True,
     signals=(
         Signal(
             r"(?:No such file or directory|Datei oder Verzeichnis nicht gefunden"

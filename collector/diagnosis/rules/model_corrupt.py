@@ -1,6 +1,6 @@
 """A model file is there and incomplete or damaged."""
 
-from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Detail, Missing, Rule, Signal, Tier
 
 RULE = Rule(
     code="model_corrupt",
@@ -14,6 +14,8 @@ RULE = Rule(
         "or a Git LFS pointer looks like this.",
         "Do not let two workers download into the same folder at once.",
     ),
+    missing=(Missing("which file it stopped at", "TRANSFORMERS_VERBOSITY=debug"),),
+    quotes=True,
     signals=(
         Signal(
             r"MetadataIncompleteBuffer|HeaderTooLarge|InvalidHeaderDeserialization"

@@ -1,6 +1,6 @@
 """A model, revision, file or local path does not exist where the program looks."""
 
-from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Detail, Missing, Rule, Signal, Tier
 
 RULE = Rule(
     code="model_not_found",
@@ -28,6 +28,8 @@ RULE = Rule(
         "For a local path: check that the volume is mounted and the files lie exactly there inside the container"
         " (serverless workers see the network volume at /runpod-volume).",
     ),
+    missing=(Missing("where the program looked for the model", "TRANSFORMERS_VERBOSITY=debug"),),
+    quotes=True,
     signals=(
         Signal(
             r"RepositoryNotFoundError|Repository Not Found|RevisionNotFoundError"

@@ -1,6 +1,6 @@
 """A sound model that this software version cannot load: architecture, tokenizer format, quantisation, weight names."""
 
-from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Detail, Missing, Rule, Signal, Tier
 
 RULE = Rule(
     code="model_unsupported",
@@ -24,6 +24,8 @@ RULE = Rule(
         " knows.",
         "Do not retry: the same version fails the same way.",
     ),
+    missing=(Missing("which weight or setting of the model it stopped at", "VLLM_LOGGING_LEVEL=DEBUG"),),
+    quotes=True,
     signals=(
         Signal(
             r"model architectures? \S{1,200} (?:are|is) not supported"

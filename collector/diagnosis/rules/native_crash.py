@@ -1,6 +1,6 @@
 """Native code died by a signal or a heap check, and nothing more specific explains it."""
 
-from collector.diagnosis.rules.shape import Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Missing, Rule, Signal, Tier
 
 RULE = Rule(
     code="native_crash",
@@ -12,6 +12,7 @@ RULE = Rule(
         "Pin or change the native packages that were updated last (attention, quantisation, "
         "tokenizer, media libraries).",
     ),
+    missing=(Missing("the Python lines that the crash was called from", "PYTHONFAULTHANDLER=1"),),
     signals=(
         Signal(
             r"Segfault encountered",

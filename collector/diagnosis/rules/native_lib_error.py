@@ -27,6 +27,7 @@ RULE = Rule(
         " in the image.",
         "Do not retry: the image has to change.",
     ),
+    quotes=True,
     signals=(
         Signal(
             r"undefined symbol|symbol lookup error|cannot open shared object file"

@@ -1,6 +1,6 @@
 """Collective communication failed or timed out with the cards themselves healthy."""
 
-from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Detail, Missing, Rule, Signal, Tier
 
 RULE = Rule(
     code="nccl_error",
@@ -16,6 +16,8 @@ RULE = Rule(
         "Try NCCL_P2P_DISABLE=1 or NCCL_IB_DISABLE=1 to find a broken path; check NCCL_SOCKET_IFNAME.",
         "Look for an earlier failure of another rank: a rank that died makes the others time out.",
     ),
+    missing=(Missing("what the ranks said to each other before it", "NCCL_DEBUG=INFO"),),
+    quotes=True,
     signals=(
         Signal(
             r"Duplicate GPU detected",

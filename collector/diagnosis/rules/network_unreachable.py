@@ -1,6 +1,6 @@
 """Names or routes to an outside service fail."""
 
-from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Detail, Missing, Rule, Signal, Tier
 
 RULE = Rule(
     code="network_unreachable",
@@ -20,6 +20,7 @@ RULE = Rule(
         "Check that the worker may reach {host}: name server, proxy (HTTPS_PROXY), firewall.",
         "Put what is fetched at start into the image or the network volume, and set HF_HUB_OFFLINE=1.",
     ),
+    missing=(Missing("what was asked of the network and answered", "HF_HUB_VERBOSITY=debug"),),
     signals=(
         Signal(
             r"Failed to resolve (?:(?:the )?(?:host(?:name)?|address|domain|name)\b|https?://|'[\w-]+(?:\.[\w-]+)*'"

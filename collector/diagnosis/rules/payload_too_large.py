@@ -16,6 +16,7 @@ RULE = Rule(
         "Stream the result in parts, lower its size (compression, resolution), or raise the "
         "limit on both sides where it is yours.",
     ),
+    quotes=True,
     signals=(
         Signal(
             r"(?:Received|Sent) message larger than max|\b413\b[^\n]{0,40}(?:Payload"

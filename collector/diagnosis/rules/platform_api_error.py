@@ -1,6 +1,6 @@
 """A call between worker and platform failed or was lost: take job, return result, progress, heartbeat."""
 
-from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Detail, Missing, Rule, Signal, Tier
 
 RULE = Rule(
     code="platform_api_error",
@@ -22,6 +22,8 @@ RULE = Rule(
         "Retry the request, and look at the platform's status page.",
         "Update the worker's SDK; check RUNPOD_AI_API_KEY and the RUNPOD_WEBHOOK_* addresses if they were set by hand.",
     ),
+    missing=(Missing("what the SDK asked the platform and was answered", "RUNPOD_DEBUG_LEVEL=DEBUG"),),
+    quotes=True,
     signals=(
         Signal(
             r"Error (?:while )?getting (?:job|worker)|failed to (?:get|take|fetch"

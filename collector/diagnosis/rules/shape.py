@@ -68,7 +68,7 @@ class Detail:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One cause. `because` and `advice` are templates for `fill`."""
+    """One cause. `because` and `advice` are templates for `fill`; `missing` is what would settle a possible one."""
 
     code: str
     fault: Fault
@@ -78,6 +78,7 @@ class Rule:
     signals: tuple[Signal, ...]
     details: tuple[Detail, ...] = ()
     missing: tuple[Missing, ...] = ()
+    quotes: bool = False  # where no detail is found, the line's own message completes the sentence
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """A local server that the handler depends on is not up, not ready, or has gone (boundary rule 11)."""
 
-from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Detail, Missing, Rule, Signal, Tier
 
 _LOCAL = r"(?:127\.0\.0\.1|localhost|0\.0\.0\.0|\[::1?\]|host='?(?:127\.0\.0\.1|localhost)|host\.docker\.internal)"
 
@@ -21,6 +21,7 @@ RULE = Rule(
         "Read the local server's own output: why it does not start or has gone stands there.",
         "Start it before the worker takes jobs (in a prestart hook), and wait until its health path answers.",
     ),
+    missing=(Missing("the local server's own output", "python -m sdk_exporter -- /start.sh"),),
     signals=(
         Signal(
             r"(?:"

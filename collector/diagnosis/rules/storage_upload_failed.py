@@ -23,6 +23,7 @@ RULE = Rule(
         "Check that the key may write to the bucket (PutObject), and that the bucket is in the "
         "region that the address names.",
     ),
+    quotes=True,
     signals=(
         Signal(
             r"S3UploadFailedError|(?:Failed|failed|Unable|unable) to upload [^\n]{0,160}(?:s3"

@@ -1,6 +1,6 @@
 """The host or the platform took the worker away."""
 
-from collector.diagnosis.rules.shape import Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Missing, Rule, Signal, Tier
 
 RULE = Rule(
     code="terminated_by_platform",
@@ -11,6 +11,12 @@ RULE = Rule(
         "Retry: another worker takes the request.",
         "Make the work resumable, or use machines that are not reclaimed (no spot or "
         "interruptible ones) for long requests.",
+    ),
+    missing=(
+        Missing(
+            "which signal ended the process, and when it was told to stop",
+            "python -m sdk_exporter -- python handler.py",
+        ),
     ),
     signals=(
         Signal(

@@ -1,7 +1,7 @@
 """A time limit on work in progress expired. The last resort: only where nothing names why the "
 "time ran out (rule 14)."""
 
-from collector.diagnosis.rules.shape import Detail, Rule, Signal, Tier
+from collector.diagnosis.rules.shape import Detail, Missing, Rule, Signal, Tier
 
 RULE = Rule(
     code="timeout",
@@ -23,6 +23,8 @@ RULE = Rule(
         "Find what it waited for: the last lines before the limit, or a stack dump of the stuck process (py-spy dump).",
         "Raise the limit only if the work is known to take longer; otherwise make the work smaller.",
     ),
+    missing=(Missing("what the worker printed while it waited", "STALLSCOPE_LOG_CAPTURE=all"),),
+    quotes=True,
     signals=(
         Signal(
             r"Watchdog timeout|watchdog[^\n]{0,40}(?:timed out|timeout|fired|expired)"
