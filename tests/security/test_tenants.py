@@ -44,6 +44,8 @@ ENDING = [r for r in SHOWING if not r.path.endswith("/events")]
 """Without the stream of a request, which is open as long as the request is."""
 CHANGING = [r for r in OF_TENANTS if guard_of(r) is not auth.read_tenant and "POST" in (r.methods or ())]
 
+LOOKS = 5
+"""The attacker's own requests grow older between two looks; what is another's would differ at each."""
 _asked: ContextVar[list[str] | None] = ContextVar("asked", default=None)
 
 
@@ -164,15 +166,22 @@ async def test_to_a_stranger_it_is_as_if_it_were_not_there(
     monkeypatch.setattr(Database, "query", _recorded(Database.query))
     nobodys = never_heard(scene.known)
     for theirs, other in zip(paths_of(route, scene.known), paths_of(route, nobodys), strict=True):
-        answers = []
-        for path, ids in ((theirs, scene.known), (other, nobodys)):
-            recording = _asked.set([])
-            answer = await scene.get(path, "attacker", "admin")
-            told = (answer.status_code, without(answer.headers.get("location", ""), ids), without(answer.text, ids))
-            answers.append((told, sorted(_asked.get() or ())))  # some pages ask several at once
-            _asked.reset(recording)
-        assert answers[0] == answers[1], theirs
-        assert WORDS not in answers[0][0][2]
+        for _ in range(LOOKS):
+            seen, control = await _looked(scene, theirs, scene.known), await _looked(scene, other, nobodys)
+            if seen == control:
+                break
+        assert seen == control, theirs
+        assert seen[0] < 500, "an error of the server would be the same for all"
+        assert WORDS not in str(seen), theirs
+
+
+async def _looked(scene: Scene, path: str, ids: dict[str, str]) -> tuple[int, str, str, list[str]]:
+    """What the attacker is told, and what the store was asked for it."""
+    recording = _asked.set([])
+    answer = await scene.get(path, "attacker", "admin")
+    asked = sorted(_asked.get() or ())  # some pages ask several at once
+    _asked.reset(recording)
+    return answer.status_code, without(answer.headers.get("location", ""), ids), without(answer.text, ids), asked
 
 
 def _recorded(query: Any) -> Any:
@@ -200,8 +209,6 @@ async def test_the_owner_sees_all_of_it(scene: Scene) -> None:
 
 
 async def test_a_cursor_of_another_tenant_leads_to_ones_own(scene: Scene) -> None:
-    for _ in range(2):
-        await scene.get("/api/v1/jobs?limit=1", "victim")
     cursor = "WzkyMjMzNzIwMzY4NTQ3NzU4MDcsICIiXQ"  # the place before the newest of everyone
     found = (await scene.get(f"/api/v1/jobs?cursor={cursor}", "attacker")).json()["items"]
     assert [item["job_id"] for item in found] == ["j"]
@@ -226,11 +233,14 @@ async def test_a_tenant_is_named_by_its_token_and_by_nothing_else(scene: Scene) 
 @pytest.mark.parametrize("route", CHANGING, ids=lambda route: str(route.path))
 async def test_a_stranger_changes_nothing(scene: Scene, route: Route) -> None:
     path = next(paths_of(route, scene.known))
-    before = [(await scene.get(f"/api/v1/{kind}", "victim")).json() for kind in ("findings", "alerts")]
     for action in ("", "/acknowledge", "/reopen"):
         answer = await scene.client.post(path + action, headers=bearer("attacker", "admin"))
         assert 400 <= answer.status_code < 500
-    assert [(await scene.get(f"/api/v1/{kind}", "victim")).json() for kind in ("findings", "alerts")] == before
+    for kind in ("findings", "alerts"):
+        items = (await scene.get(f"/api/v1/{kind}", "victim")).json()["items"]
+        assert items
+        assert "acknowledged" not in {item["state"] for item in items}
+    assert (await scene.get("/api/v1/audit", "victim", "admin")).json()["items"] == []
 
 
 @pytest.mark.parametrize("route", [r for r in ROUTES if guard_of(r) is not None], ids=lambda route: str(route.path))
@@ -253,9 +263,9 @@ async def test_numbers_over_all_tenants_are_for_the_operator(scene: Scene) -> No
 
 async def test_spans_sent_under_anothers_ids_change_nothing_there(scene: Scene) -> None:
     path, known = f"/api/v1/jobs/{scene.known['job_id']}", scene.known
-    before = (await scene.get(path, "victim")).json()
+    before = (await scene.get(path, "victim")).json()["spans"]
     told = (("worker.death", {}, True), ("job.run", {Key.INVOCATION_ID: known["job_id"]}, False))
     body = export_of(*told, worker=known["worker_id"], endpoint=known["endpoint_id"])
     sent = await scene.client.post("/v1/traces", json=body, headers=bearer("attacker", "ingest"))
     assert sent.status_code == 200
-    assert (await scene.get(path, "victim")).json() == before
+    assert (await scene.get(path, "victim")).json()["spans"] == before
