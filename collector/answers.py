@@ -126,13 +126,15 @@ def _boots(look: FirstLook) -> list[tuple[str, str]]:
 def _asked(look: FirstLook, runs: tuple[Record, ...] | None) -> Asked:
     """What to read for one failed request. Its fingerprint is the one that it has once its siblings are known."""
     evidence, spans = look.evidence, look.found.spans
-    known = with_beside(replace(evidence, beside=Beside(siblings=runs or ())), look.rulings[-1])
+    verdict = look.verdict
+    if runs:
+        verdict = with_beside(replace(evidence, beside=Beside(siblings=runs)), look.rulings[-1]).verdict
     hardware = hardware_of(_worker_resource(evidence.attempts[-1].worker_id if evidence.attempts else "", spans))
     crashed = look.verdict.code == "boot_crashed"
     return Asked(
         job_id=look.job_id,
         endpoint_id=evidence.endpoint_id or "",
-        fingerprint=fingerprint(known.verdict, evidence),
+        fingerprint=fingerprint(verdict, evidence),
         first_at=time_of_ns(within_int64(_first_ns(look.job_id, spans))),
         last_at=time_of_ns(within_int64(_last_ns(look.job_id, spans))),
         where={dimension: value for dimension, value in asdict(hardware).items() if value},

@@ -14,10 +14,10 @@ from typing import Final
 from collector.clickhouse import Database
 from collector.digest import JOBS_A_ROUND, Digest
 from collector.queries import waiting
-from collector.queries.stored import ms_of
+from collector.queries.stored import INT64_MAX, ns_of
 from collector.settings import Settings
 
-_FIRST: Final = ("", "")
+_FIRST: Final = ("", -INT64_MAX, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ async def rediagnose(
     *,
     told: Callable[[Rediagnosed], None] | None = None,
 ) -> Rediagnosed:
-    """All requests of which a record arrived since then; `told` is called after each few hundred.
+    """All requests that began since then; `told` is called after each few hundred.
 
     Those whose records are past retention keep their verdict. Safe beside a running server, and to be ended at any
     time: what was written stays. Raises StoreUnavailable.
     """
     digest, done, after = Digest(behind=False), Rediagnosed(), _FIRST
-    while jobs := await waiting.diagnosed_jobs(db, ms_of(since), after=after, limit=JOBS_A_ROUND):
-        digest.again = dict.fromkeys(jobs, now)
+    while jobs := await waiting.diagnosed_jobs(db, ns_of(since), after=after, limit=JOBS_A_ROUND):
+        digest.again = dict.fromkeys(((tenant, job_id) for tenant, _, job_id in jobs), now)
         one = await digest.round(db, settings, now, open_too=False)
         done = Rediagnosed(done.diagnosed + one.diagnosed, done.revised + one.revised, done.failed + one.failed)
         if told is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--since", metavar="DURATION", callback=duration_option, help="Only those heard of within this [default: all]."
+    "--since", metavar="DURATION", callback=duration_option, help="Only those that began within this [default: all]."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as JSON.")
 def rediagnose(*, since: float | None, as_json: bool) -> int:

@@ -295,7 +295,7 @@ def interval(successes: int, tries: int, *, level: float = INTERVAL) -> tuple[fl
 def _root(rising: Callable[[float], float], value: float) -> float:
     """Where a function that rises from 0 to 1 takes the value."""
     low, high = 0.0, 1.0
-    for _ in range(60):
+    for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if rising(middle) < value else (low, middle)
     return (low + high) / 2

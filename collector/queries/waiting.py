@@ -35,19 +35,30 @@ async def open_jobs(db: Database, since_ms: int, *, after: tuple[str, str], limi
 
 
 _DIAGNOSED = """
-SELECT DISTINCT tenant, job_id
-FROM jobs
-WHERE digested_ms >= {since_ms:Int64} AND (tenant, job_id) > ({tenant:String}, {job_id:String})
-ORDER BY tenant, job_id
+SELECT tenant, first_ns, job_id
+FROM job_times FINAL
+WHERE first_ns >= {since_ns:Int64}
+  AND (tenant, first_ns, job_id) > ({tenant:String}, {first_ns:Int64}, {job_id:String})
+ORDER BY tenant, first_ns, job_id
 LIMIT {limit:UInt32}
 """
 
+Place = tuple[str, int, str]  # tenant, first record's Unix nanoseconds, job id
 
-async def diagnosed_jobs(db: Database, since_ms: int, *, after: tuple[str, str], limit: int) -> list[tuple[str, str]]:
-    """Requests of all tenants that were diagnosed and heard of since then, in order of (tenant, job id)."""
-    parameters = {"since_ms": since_ms, "tenant": after[0], "job_id": after[1], "limit": limit}
+
+async def diagnosed_jobs(db: Database, since_ns: int, *, after: Place, limit: int) -> list[Place]:
+    """Requests of all tenants that were diagnosed and began since then, in the order of time: those of one hour share
+    their workers and most of what is read about them."""
+    tenant, first_ns, job_id = after
+    parameters = {
+        "since_ns": since_ns,
+        "tenant": tenant,
+        "first_ns": first_ns,
+        "job_id": job_id,
+        "limit": limit,
+    }
     rows = await db.query(_DIAGNOSED, parameters, max_rows=limit)
-    return [(str(row["tenant"]), str(row["job_id"])) for row in rows]
+    return [(str(row["tenant"]), int(row["first_ns"]), str(row["job_id"])) for row in rows]
 
 
 _OF_BOOTS = """
