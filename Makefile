@@ -25,22 +25,18 @@ format: $(VENV)/.test       ## write the formatting that `check` wants
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-soak: $(VENV)/.test         ## 1,000 workers killed at random moments: nothing lost, nothing twice (about 15 minutes)
+soak: $(VENV)/.bench parts  ## kills, absent stores, overload and hours of load in small: nothing lost (about 80 minutes)
 	SOAK_KILLS=1000 $(BIN)/python -m pytest tests/recorder/test_death_matrix.py -k "random or shipped" $(PYTEST_ARGS)
+	SOAK_ROUNDS=50 SOAK_AWAY_SECONDS=60 $(BIN)/python -m pytest tests/collector/test_loss.py $(PYTEST_ARGS)
+	$(BIN)/python benchmarks/ingest_soak.py
 
-bench: $(VENV)/.bench       ## what the exporter costs, side by side with others: see docs/benchmarks.md
+bench: $(VENV)/.bench parts ## what exporter and collector cost, side by side with others: see docs/benchmarks.md
 	$(BIN)/python benchmarks/exporter.py
+	$(BIN)/python benchmarks/ingest.py
 
 docs: $(VENV)/.test         ## write the pages that are made from code
 	$(BIN)/python -m collector.diagnosis.verdicts_page > docs/verdicts.md
 	$(BIN)/python helm/generate.py
-
-requirements: $(VENV)/.test ## write down the versions that the server's image installs: those that the tests ran with
-	$(BIN)/python docker/dependencies.py requirements > docker/requirements.new
-	mv docker/requirements.new docker/requirements.txt
-
-audit: $(VENV)/.audit       ## licences, known weaknesses, and a bill of materials (var/sbom.json) of the server's image
-	sh docker/audit.sh $(BIN)
 
 requirements: $(VENV)/.test ## write down the versions that the server's image installs: those that the tests ran with
 	$(BIN)/python docker/dependencies.py requirements > docker/requirements.new
@@ -65,10 +61,6 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml sdk_exporter/pyproject.toml
 $(VENV)/.test: $(BIN)/python pyproject.toml sdk_exporter/pyproject.toml
 	$(BIN)/python -m pip install -q -e './sdk_exporter[auto]' -e '.[test]'
 	touch $@ $(VENV)/.demo
-
-$(VENV)/.audit: $(VENV)/.test
-	$(BIN)/python -m pip install -q -e '.[audit]'
-	touch $@
 
 $(VENV)/.audit: $(VENV)/.test
 	$(BIN)/python -m pip install -q -e '.[audit]'
