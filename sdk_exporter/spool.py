@@ -34,6 +34,7 @@ import json
 import mmap
 import os
 import struct
+import sys
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -117,11 +118,13 @@ def decode(data: bytes, *, at_end: bool) -> tuple[list[dict[str, Any]], int, int
     return [record for _, record in placed], consumed, damaged
 
 
-def decode_placed(data: bytes, *, at_end: bool) -> tuple[list[tuple[int, dict[str, Any]]], int, int]:
-    """The same, each record with the place in `data` where its frame begins."""
+def decode_placed(
+    data: bytes, *, at_end: bool, most: int = sys.maxsize
+) -> tuple[list[tuple[int, dict[str, Any]]], int, int]:
+    """The same for the first `most` records, each with the place in `data` where its frame begins."""
     records: list[tuple[int, dict[str, Any]]] = []
     position, damaged, size = 0, 0, len(data)
-    while position + FRAME.size <= size:
+    while position + FRAME.size <= size and len(records) < most:
         magic, _, length, checksum = FRAME.unpack_from(data, position)
         end = position + FRAME.size + length
         if magic == MAGIC and end <= size:
