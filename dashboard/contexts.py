@@ -13,7 +13,9 @@ from typing import Literal
 from collector.alerts.listing import Alert
 from collector.diagnosis.answer import Answer, AnswerSpan, EvidenceItem, PhaseName, Verdict
 from collector.queries import EndpointSummary, GroupSummary, Overview, StandsOut, StopChannel, WorkerSummary
+from collector.queries.charts import Quantiles, Strip
 from collector.queries.group_actions import Said, Standing
+from collector.queries.groups import Change, Regression
 from collector.queries.usual import Usual
 from collector.watch.ledger import Finding
 
@@ -196,6 +198,8 @@ class FailurePage:
         )
     )
     stands_out: tuple[StandsOut, ...] = field(metadata=said("What requests with this failure share more than others."))
+    new_in: Change | None = field(metadata=said("The image, release or SDK that brought this failure, where one did."))
+    regressed: Regression | None = field(metadata=said("That this failure had gone and came back, where it did."))
     not_asked: tuple[str, ...] = field(
         metadata=said("Parts of the page that are missing because the store did not answer in time.")
     )
@@ -246,6 +250,74 @@ class JobsPage:
 
 
 @dataclass(frozen=True, slots=True)
+class Bar:
+    """A rectangle of a chart."""
+
+    x: float = field(metadata=said("Left edge."))
+    y: float = field(metadata=said("Upper edge."))
+    width: float = field(metadata=said("Width."))
+    height: float = field(metadata=said("Height."))
+
+
+@dataclass(frozen=True, slots=True)
+class StackSeries:
+    """One verdict in a chart of failures over time."""
+
+    name: str = field(metadata=said("The verdict code; `other` for all that are not told apart."))
+    style: str = field(metadata=said("Class of the style sheet, by its place in the stack."))
+    count: int = field(metadata=said("How many in all."))
+    bars: tuple[Bar, ...] = field(metadata=said("What is drawn."))
+
+
+@dataclass(frozen=True, slots=True)
+class StackChart:
+    """Failures by verdict over time."""
+
+    series: tuple[StackSeries, ...] = field(metadata=said("The most frequent verdict first, drawn lowest."))
+    most: int = field(metadata=said("The highest bar."))
+    table: tuple[tuple[datetime, int], ...] = field(metadata=said("When each stretch begins, and failures in it."))
+
+
+@dataclass(frozen=True, slots=True)
+class LineChart:
+    """How long one phase took over time."""
+
+    name: str = field(metadata=said("What was measured."))
+    p50: tuple[tuple[float, float], ...] = field(metadata=said("Where the halves stand."))
+    p95: tuple[tuple[float, float], ...] = field(metadata=said("Where 95 in 100 stand."))
+    most_seconds: float = field(metadata=said("The upper edge of the chart."))
+    newest: Quantiles = field(metadata=said("The newest that is known."))
+    table: tuple[tuple[datetime, float | None, float | None], ...] = field(
+        metadata=said("When each stretch begins, and its two times in seconds; None where nothing was measured.")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HeatCell:
+    """One cause on one host."""
+
+    count: int = field(metadata=said("How often it was seen there."))
+    shade: int = field(metadata=said("From 1 to 5, by the most frequent of all; 0 for none."))
+
+
+@dataclass(frozen=True, slots=True)
+class HeatLine:
+    """One host of the heat map."""
+
+    host: str = field(metadata=said("The host."))
+    cells: tuple[HeatCell, ...] = field(metadata=said("One for each cause, in their order."))
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """Failures of the last day by host and cause."""
+
+    causes: tuple[str, ...] = field(metadata=said("The causes, the most frequent first."))
+    lines: tuple[HeatLine, ...] = field(metadata=said("The hosts, the one with most failures first."))
+    left_out: int = field(metadata=said("Failures on other hosts, or of other causes."))
+
+
+@dataclass(frozen=True, slots=True)
 class Tally:
     """How often something was seen."""
 
@@ -266,6 +338,8 @@ class OverviewPage:
     )
     verdicts: tuple[Tally, ...] = field(metadata=said("Verdict codes of the last day, most frequent first."))
     causes: tuple[Tally, ...] = field(metadata=said("Cause codes of the last day's failures, most frequent first."))
+    failures: StackChart | None = field(metadata=said("Failures of the last day by verdict; None where none was."))
+    heat: Heat = field(metadata=said("Failures of the last day by host and cause."))
     endpoints: tuple[EndpointSummary, ...] = field(
         metadata=said("Endpoints heard of in the last day, the one heard last first.")
     )
@@ -296,6 +370,8 @@ class GroupPage:
     standing: Standing = field(metadata=said("Whether it counts as open, resolved, or as come back since."))
     told: tuple[Said, ...] = field(metadata=said("What people said about it, the newest first."))
     stands_out: tuple[StandsOut, ...] = field(metadata=said("What these requests share more often than others do."))
+    new_in: Change | None = field(metadata=said("The image, release or SDK that brought this failure, where one did."))
+    regressed: Regression | None = field(metadata=said("That this failure had gone and came back, where it did."))
     rows: tuple[JobRow, ...] = field(metadata=said("Its newest requests."))
     more_url: str | None = field(metadata=said("Address of the full list; None where the page holds all of it."))
     form_secret: str = field(metadata=said("What its forms must hold; empty where this visitor may only read."))
@@ -312,6 +388,9 @@ class EndpointPage:
     )
     verdicts: tuple[Tally, ...] = field(metadata=said("Verdict codes of the last day, most frequent first."))
     causes: tuple[Tally, ...] = field(metadata=said("Cause codes of the last day's failures, most frequent first."))
+    failures: StackChart | None = field(metadata=said("Failures of the last day by verdict; None where none was."))
+    times: tuple[LineChart, ...] = field(metadata=said("Queue, cold start and run over the last day, where known."))
+    heat: Heat = field(metadata=said("Failures of the last day by host and cause."))
     groups: tuple[GroupSummary, ...] = field(metadata=said("Its failures, the one seen last first."))
     workers: tuple[WorkerSummary, ...] = field(metadata=said("Its workers heard of in the last day."))
     more_workers: bool = field(metadata=said("Whether there are more workers than are shown."))
@@ -327,6 +406,7 @@ class WorkerPage:
     id: str = field(metadata=said("Its id."))
     summary: WorkerSummary | None = field(metadata=said("What its records tell; None where they are past retention."))
     channel: StopChannel | None = field(metadata=said("Its newest stop channel report; None where it sent none."))
+    strips: tuple[Strip, ...] = field(metadata=said("Its stop channel over the last day."))
     rows: tuple[JobRow, ...] = field(metadata=said("Its newest requests."))
     more_url: str | None = field(metadata=said("Address of the full list; None where the page holds all of it."))
 
@@ -338,6 +418,7 @@ class StopChannelsPage:
     site: Site = field(metadata=said("The frame."))
     findings: tuple[Finding, ...] = field(metadata=said("Open findings about stop channels, one an endpoint and kind."))
     channels: tuple[StopChannel, ...] = field(metadata=said("The newest report of each worker, the newest first."))
+    strips: tuple[Strip, ...] = field(metadata=said("The channels of the first workers over the last day."))
     next_cursor: str | None = field(metadata=said("Where the next page begins; None on the last one."))
     next_url: str | None = field(metadata=said("Address of the next page."))
     first_url: str | None = field(metadata=said("Address of the newest page, where this is a later one."))

@@ -16,7 +16,8 @@ from collector.answers import answer_of_job
 from collector.clickhouse import Database
 from collector.diagnosis.answer import Answer, PhaseName
 from collector.errors import NotFound, StallscopeError
-from collector.queries import StandsOut
+from collector.queries import GroupDetail, StandsOut
+from collector.queries.groups import Change, Regression
 from collector.queries.usual import Usual, last_good, resource_of, usual_phases
 from dashboard.comparison import compared
 from dashboard.contexts import Comparison
@@ -33,6 +34,8 @@ class Surroundings:
     usual: Mapping[PhaseName, Usual] = field(default_factory=dict)
     comparison: Comparison | None = None
     stands_out: tuple[StandsOut, ...] = ()
+    new_in: Change | None = None
+    regressed: Regression | None = None
     not_asked: tuple[str, ...] = ()
 
 
@@ -48,12 +51,15 @@ async def surroundings_of(db: Database, tenant: str, answer: Answer, now: dateti
         if answer.state != "completed":
             asked[COMPARISON] = _comparison(db, tenant, answer, answer.endpoint_id, began)
     if answer.group is not None and answer.group.count > 1:
-        asked[STANDS_OUT] = _stands_out(db, tenant, answer.group.fingerprint, now)
+        asked[STANDS_OUT] = queries.group(db, tenant, answer.group.fingerprint, now)
     found, missing = await _within(asked)
+    detail: GroupDetail | None = found.get(STANDS_OUT)
     return Surroundings(
         usual=found.get(USUAL) or {},
         comparison=found.get(COMPARISON),
-        stands_out=found.get(STANDS_OUT) or (),
+        stands_out=detail.stands_out if detail else (),
+        new_in=detail.new_in if detail else None,
+        regressed=detail.regressed if detail else None,
         not_asked=missing,
     )
 
@@ -99,11 +105,6 @@ async def _resource(db: Database, tenant: str, answer: Answer) -> dict[str, Any]
     if newest is None or not newest.worker_id:
         return {}
     return await resource_of(db, tenant, newest.worker_id, newest.boot_id or "")
-
-
-async def _stands_out(db: Database, tenant: str, fingerprint: str, now: datetime) -> tuple[StandsOut, ...]:
-    detail = await queries.group(db, tenant, fingerprint, now)
-    return detail.stands_out if detail else ()
 
 
 def _began(answer: Answer) -> datetime | None:

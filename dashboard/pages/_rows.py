@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from collector.clickhouse import Database
 from collector.diagnosis.answer import Answer
-from dashboard import urls, wording
-from dashboard.contexts import JobRow, Tally
+from collector.queries import charts as queries_charts
+from dashboard import charts, urls, wording
+from dashboard.contexts import Heat, JobRow, StackChart, Tally
 from dashboard.tail_view import root_cause
 
 
@@ -37,6 +40,18 @@ def tallies(counts: Mapping[str, int], filter: str, fixed: Mapping[str, str | in
         Tally(name, count, urls.listing("/jobs", {**fixed, filter: name}), round(count / most * 100, 1))
         for name, count in ordered
     )
+
+
+async def day_of_failures(
+    db: Database, tenant: str, since: datetime, until: datetime, endpoint: str = ""
+) -> tuple[StackChart | None, Heat]:
+    """Charts of what failed in a day: by verdict over time, and by host and cause."""
+    series, found = await asyncio.gather(
+        queries_charts.failures_over_time(db, tenant, since, until, endpoint=endpoint),
+        queries_charts.causes_by_host(db, tenant, since, until, endpoint=endpoint),
+    )
+    starts = queries_charts.bucket_starts(since, until)
+    return charts.stack(series, starts), Heat(found.causes, charts.heat(found), found.left_out)
 
 
 def paged(path: str, filters: Mapping[str, str | int | None], cursor: str | None) -> str | None:

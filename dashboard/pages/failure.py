@@ -38,7 +38,7 @@ ATTRIBUTES_OF_A_RECORD: Final = 100
 NAME_CHARACTERS: Final = 200
 IN_HAND: Final[frozenset[PhaseName]] = frozenset({"claimed", "gated", "run", "deliver", "stop"})
 """Phases in which a worker has the request, and somebody pays for it."""
-ADDED: Final = ("comparison", "stands_out", "clock", "held_seconds", "not_asked")
+ADDED: Final = ("comparison", "stands_out", "new_in", "regressed", "clock", "held_seconds", "not_asked")
 """What the JSON form of the page has beyond the API's answer."""
 
 
@@ -97,6 +97,8 @@ def failure_view(answer: Answer, site: Site, around: Surroundings = NOTHING_AROU
         held_seconds=held_seconds(answer, site.now),
         comparison=around.comparison,
         stands_out=around.stands_out,
+        new_in=around.new_in,
+        regressed=around.regressed,
         not_asked=around.not_asked,
         tail=tail,
         records=records,

@@ -44,6 +44,8 @@ async def group_page(request: Request, tenant: ReadTenant) -> Response:
         standing=(await standings(db, tenant, [detail.summary])).get(target.id, Standing()),
         told=told,
         stands_out=detail.stands_out,
+        new_in=detail.new_in,
+        regressed=detail.regressed,
         rows=job_rows(jobs.items),
         more_url=urls.listing("/jobs", {"fingerprint": target.id}) if jobs.next_cursor else None,
         form_secret=secret,

@@ -15,7 +15,7 @@ from collector.clickhouse import Database
 from collector.queries import JobFilter
 from dashboard import render
 from dashboard.contexts import JobRow, OverviewPage
-from dashboard.pages._rows import job_rows, tallies
+from dashboard.pages._rows import day_of_failures, job_rows, tallies
 from dashboard.site import site_of
 
 DAY: Final = timedelta(days=1)
@@ -37,11 +37,12 @@ async def overview_json(request: Request, tenant: ReadTenant) -> Response:
 async def _overview(request: Request, tenant: str) -> OverviewPage:
     db, site = db_of(request), site_of(request, "Overview", "Overview", twins=(("JSON", "/overview.json"),))
     since = site.now - DAY
-    counts, newest, endpoints, anything = await asyncio.gather(
+    counts, newest, endpoints, anything, (failures, heat) = await asyncio.gather(
         queries.overview(db, tenant, since),
         _newest_bad(db, tenant),
         queries.endpoints(db, tenant, since, limit=ENDPOINTS),
         queries.list_jobs(db, tenant, JobFilter(), limit=1),
+        day_of_failures(db, tenant, since, site.now),
     )
     return OverviewPage(
         site=site,
@@ -49,6 +50,8 @@ async def _overview(request: Request, tenant: str) -> OverviewPage:
         newest=newest,
         verdicts=tallies(counts.by_verdict, "verdict", {"since": "24h"}),
         causes=tallies(counts.by_cause, "cause", {"since": "24h"}),
+        failures=failures,
+        heat=heat,
         endpoints=tuple(endpoints.items),
         more_endpoints=endpoints.next_cursor is not None,
         empty=not anything.items,

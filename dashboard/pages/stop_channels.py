@@ -11,6 +11,7 @@ from fastapi import Request, Response
 from collector import queries
 from collector.app import db_of
 from collector.auth import ReadTenant
+from collector.queries.charts import stop_channel_strips
 from collector.watch.ledger import list_findings
 from dashboard import render, urls
 from dashboard.contexts import StopChannelsPage
@@ -40,10 +41,12 @@ async def _channels(request: Request, tenant: str) -> StopChannelsPage:
         queries.stop_channels(db, tenant, since, cursor=cursor),
         list_findings(db, tenant, since, site.now, state="open", limit=queries.LIMIT_MAX),
     )
+    workers = [channel.worker_id for channel in found.items]
     return StopChannelsPage(
         site=site,
         findings=tuple(one for one in wrong.items if one.code.startswith("stop_channel_")),
         channels=tuple(found.items),
+        strips=await stop_channel_strips(db, tenant, workers, since, site.now),
         next_cursor=found.next_cursor,
         next_url=paged("/stop-channels", {}, found.next_cursor),
         first_url="/stop-channels" if cursor else None,

@@ -13,12 +13,14 @@ from collector.app import db_of, settings_of
 from collector.auth import ReadTenant
 from collector.errors import NotFound
 from collector.queries import JobFilter
+from collector.queries.charts import stop_channel_strips
 from dashboard import render, urls
 from dashboard.contexts import WorkerPage
 from dashboard.pages._rows import job_rows
 from dashboard.site import site_of, target_of
 
 ROWS: Final = 20
+DAY: Final = timedelta(days=1)
 
 
 async def worker_page(request: Request, tenant: ReadTenant) -> Response:
@@ -29,10 +31,11 @@ async def worker_page(request: Request, tenant: ReadTenant) -> Response:
     if not target.id:
         raise NotFound("An address of a worker ends in its id.")
     db, since = db_of(request), site.now - timedelta(days=settings_of(request).retention_days)
-    summaries, channels, jobs = await asyncio.gather(
+    summaries, channels, jobs, strips = await asyncio.gather(
         queries.workers(db, tenant, since, worker=target.id, limit=1),
         queries.stop_channels(db, tenant, since, worker=target.id, limit=1),
         queries.list_jobs(db, tenant, JobFilter(worker=target.id), limit=ROWS),
+        stop_channel_strips(db, tenant, [target.id], site.now - DAY, site.now),
     )
     if not summaries.items and not jobs.items:
         raise NotFound("Nothing stored is about a worker of this id.")
@@ -41,6 +44,7 @@ async def worker_page(request: Request, tenant: ReadTenant) -> Response:
         id=target.id,
         summary=summaries.items[0] if summaries.items else None,
         channel=channels.items[0] if channels.items else None,
+        strips=tuple(strip for strip in strips if any(strip.states)),
         rows=job_rows(jobs.items),
         more_url=urls.listing("/jobs", {"worker": target.id}) if jobs.next_cursor else None,
     )

@@ -45,3 +45,21 @@ HOSTILE: tuple[str, ...] = (
     "",
     " ",
 )
+
+
+def _payloads() -> tuple[str, ...]:
+    """Two hundred: each short text above as it is, and disguised in the ways that logs disguise text."""
+    seeds = [text for text in HOSTILE if text.strip() and len(text) < 400]
+    disguises = (
+        lambda text: text,
+        lambda text: f'{{"message": "{text}", "level": "ERROR"}}',
+        lambda text: f"\x1b[1;31m{text}\x1b[0m\x1b]0;title\x07",
+        lambda text: f"</code></pre></li></ol></section>{text}<!--",
+        lambda text: f"\u202e{text.swapcase()}\u2066",
+        lambda text: "".join(f"&#{ord(character)};" for character in text),
+        lambda text: f"````\n{text}\n````\n</details>\n",
+    )
+    return tuple(disguise(text) for disguise in disguises for text in seeds)[:200]
+
+
+PAYLOADS: tuple[str, ...] = _payloads()
