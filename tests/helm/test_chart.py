@@ -177,6 +177,17 @@ def test_workers_reach_what_they_send_to_and_nothing_else_from_outside() -> None
     assert [path["path"] for path in ingress["spec"]["rules"][0]["http"]["paths"]] == ["/v1"]
 
 
+def test_whoever_is_let_in_the_test_is_too() -> None:
+    found = objects("everything")
+    tests = {pod["metadata"]["labels"]["app.kubernetes.io/component"]: pod["metadata"]["labels"]
+             for name, pod in pods_of(found) if name.endswith("-test")}  # fmt: skip
+    assert set(tests) == {"collector-test", "dashboard-test"}
+    for role in ("collector", "dashboard"):
+        (policy,) = [one for one in found if one["kind"] == "NetworkPolicy" and one["metadata"]["name"].endswith(role)]
+        *_, last = policy["spec"]["ingress"][0]["from"]
+        assert last["podSelector"]["matchLabels"].items() <= tests[f"{role}-test"].items()
+
+
 def test_rules_and_dashboard_are_those_that_are_tested() -> None:
     (rules,) = [one for one in objects("everything") if one["kind"] == "PrometheusRule"]
     text = (ROOT / "helm" / "alerts" / "stallscope.rules.yaml").read_text(encoding="utf-8")
