@@ -96,7 +96,7 @@ def _without_own_frames(error: BaseException) -> BaseException:
     """The trace as the user would see it: without the frame of ours that called the hook."""
     trace = error.__traceback__
     if trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
-        return error.with_traceback(trace.tb_next)
+        BaseException.with_traceback(error, trace.tb_next)  # the error's own method may be anything
     return error
 
 

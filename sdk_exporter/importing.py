@@ -80,7 +80,10 @@ class _Finder:
             _loaded.add(name)
             action()
 
-        loader.exec_module = exec_module  # type: ignore[method-assign]  # of this one loader, for this one module
+        try:
+            loader.exec_module = exec_module  # type: ignore[method-assign]  # of this one loader, for this one module
+        except (AttributeError, TypeError):
+            warn_once(f"{self.name} cannot be watched: its loader allows no change")
         return specification
 
     def _leave(self) -> None:

@@ -16,7 +16,7 @@ PHASE_PREFIX: Final = "phase."
 @contextmanager
 def job(job_id: str) -> Generator[None]:
     """A run of `job_id`, unless the SDK's hooks tell that run already: then only the context is set."""
-    text = events.job_id_text(job_id)
+    text = _text(job_id)
     watched = ledger.in_hand.get(text)
     if watched is not None:
         token = events.current.set(watched)
@@ -50,7 +50,7 @@ def job(job_id: str) -> Generator[None]:
 def phase(name: str) -> Generator[None]:
     """A span `phase.<name>` under the running job, or the boot."""
     attempt = events.current.get()
-    span = events.begin(PHASE_PREFIX + events.job_id_text(name), attempt=attempt)
+    span = events.begin(PHASE_PREFIX + _text(name), attempt=attempt)
     events.progress()
     try:
         yield
@@ -61,3 +61,10 @@ def phase(name: str) -> Generator[None]:
         span.end()
     finally:
         events.progress()
+
+
+def _text(given: object) -> str:
+    try:
+        return events.job_id_text(given)
+    except Exception:  # noqa: BLE001 - an object of the user's, whose `__str__` may do anything
+        return "unknown"

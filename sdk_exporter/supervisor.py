@@ -142,17 +142,19 @@ class Supervisor:
         in_hand: Callable[[], Sequence[str]],
         fail: Callable[[str, dict[str, str]], Coroutine[Any, Any, None]],
         claim: Callable[[], Coroutine[Any, Any, None]],
-        at_exit: Callable[[Failure], None],
+        leave: Callable[[], None],
+        at_exit: Callable[[], None],
         is_claiming: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """To be made on the loop's thread. `fail` hands in the failure of one request id, `claim` takes one if there
-        is one (both on a loop of the supervisor's own); `at_exit` tells what is left before the process is gone.
+        is one (both on a loop of the supervisor's own); after `leave` the worker asks for no more; `at_exit` tells what
+        is left before the process is gone.
         """
         self._phases, self._loop = phases, loop
         self._in_hand, self._fail, self._claim = in_hand, fail, claim
-        self._at_exit, self._is_claiming = at_exit, is_claiming
+        self._leave, self._at_exit, self._is_claiming = leave, at_exit, is_claiming
         self._clock, self._sleep = clock, sleep
         # A SimpleQueue may be put into from a signal handler.
         self._messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
@@ -285,14 +287,18 @@ class Supervisor:
         try:
             told: set[str] = set()
             self._fail_all(failure, told)
-            self._free_loop()
             if not (failure.is_shutdown or told):
+                self._free_loop()
                 self._wait_for_a_request()
+                self._fail_all(failure, told)
+            # A loop that is free again would ask for more at once, and nobody would hear the answer.
+            self._leave()
+            self._free_loop()
             self._fail_all(failure, told)
         except Exception:  # noqa: BLE001 - whatever went wrong, the exit is the promise
             traceback.print_exc()
         finally:
-            self._at_exit(failure)
+            self._at_exit()
             _end_children()
             _flush()
             os._exit(EXIT_SHUTDOWN if failure.is_shutdown else EXIT_FAILED)

@@ -13,7 +13,7 @@ from sdk_exporter import events, supervisor
 from sdk_exporter.contract import Key, SpanName
 from sdk_exporter.events import Span
 from sdk_exporter.guard import never_raise
-from sdk_exporter.hooks.handler import below
+from sdk_exporter.hooks.handler import drop_own_frame
 
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
@@ -55,7 +55,7 @@ def _around_check(wrapped: Callable[..., Any], _instance: Any, args: Arguments, 
     try:
         answer = wrapped(*args, **kwargs)
     except BaseException as error:
-        error.__traceback__ = below(error)
+        drop_own_frame(error)
         span.end(error=error)
         raise
     span.end()
@@ -67,7 +67,7 @@ async def _around_async_check(wrapped: Callable[..., Any], _instance: Any, args:
     try:
         answer = await wrapped(*args, **kwargs)
     except BaseException as error:
-        error.__traceback__ = below(error)
+        drop_own_frame(error)
         span.end(error=error)
         raise
     span.end()

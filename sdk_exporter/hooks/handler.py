@@ -37,7 +37,7 @@ def streamed(handler: Callable[[Any], Any], attempt: Attempt) -> Callable[[Any],
                     _chunk(run)
                     yield chunk
             except BaseException as error:
-                error.__traceback__ = below(error)
+                drop_own_frame(error)
                 _failed(attempt, run, error)
                 if inner is not None and isinstance(error, GeneratorExit):
                     await inner.aclose()
@@ -56,7 +56,7 @@ def streamed(handler: Callable[[Any], Any], attempt: Attempt) -> Callable[[Any],
                     _chunk(run)
                     yield chunk
             except BaseException as error:
-                error.__traceback__ = below(error)
+                drop_own_frame(error)
                 _failed(attempt, run, error)
                 if inner is not None and isinstance(error, GeneratorExit):
                     inner.close()
@@ -71,11 +71,11 @@ def called(handler: Callable[[Any], Any], attempt: Attempt) -> Callable[[Any], A
     """The same where the SDK calls it and awaits what can be awaited; a generator is then a result like another."""
 
     def call(job: Any) -> Any:
-        run = _begin(attempt, HandlerKind.ASYNC if _is_async(handler) else HandlerKind.SYNC)
+        run = _begin(attempt, _kind_of(handler))
         try:
             result = handler(job)
         except BaseException as error:
-            error.__traceback__ = below(error)
+            drop_own_frame(error)
             _failed(attempt, run, error)
             raise
         if inspect.isawaitable(result):
@@ -86,31 +86,38 @@ def called(handler: Callable[[Any], Any], attempt: Attempt) -> Callable[[Any], A
     return call
 
 
-def _is_async(handler: Callable[[Any], Any]) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+@never_raise
+def _kind_of(handler: Callable[[Any], Any]) -> HandlerKind:
+    called = getattr(handler, "__call__", None)  # noqa: B004 - an object's own, which may be async
+    is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called)
+    return HandlerKind.ASYNC if is_async else HandlerKind.SYNC
 
 
 async def _awaited(awaitable: Any, attempt: Attempt, run: Span | None) -> Any:
     try:
         result = await awaitable
     except BaseException as error:
-        error.__traceback__ = below(error)
+        drop_own_frame(error)
         _failed(attempt, run, error)
         raise
     _returned(attempt, run, result)
     return result
 
 
-def below(error: BaseException) -> Any:
-    """The trace without its first entry, the frame of ours that asks. Raised on, the entry does not come back."""
+@never_raise
+def drop_own_frame(error: BaseException) -> None:
+    """Take the first entry out of the trace, the frame of ours that asks. Raised on, it does not come back."""
     trace = error.__traceback__
-    return trace.tb_next if trace is not None else None
+    if trace is not None:
+        # Not by assignment: an exception may be a frozen dataclass, or have a method of this name.
+        BaseException.with_traceback(error, trace.tb_next)
 
 
 @never_raise
-def _begin(attempt: Attempt, kind: HandlerKind) -> Span:
+def _begin(attempt: Attempt, kind: HandlerKind | None) -> Span:
     tee.run_begins()
-    run = attempt.run = events.begin(SpanName.JOB_RUN, {Key.HANDLER_KIND: kind.value}, attempt=attempt)
+    about = {Key.HANDLER_KIND: (kind or HandlerKind.SYNC).value}
+    run = attempt.run = events.begin(SpanName.JOB_RUN, about, attempt=attempt)
     events.progress()
     return run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import aiohttp
 from sdk_exporter.guard import never_raise
 from sdk_exporter.hooks import delivery
 from sdk_exporter.hooks.channels import Poll
+from sdk_exporter.hooks.life import worker
 
 poll: ContextVar[Poll | None] = ContextVar("stallscope_poll", default=None)
 """The poll that the running task makes."""
@@ -27,6 +29,12 @@ def trace_config() -> aiohttp.TraceConfig:
     return config
 
 
+async def stay_while_leaving() -> None:
+    """No poll goes out any more: the process ends while it waits here."""
+    if worker.is_leaving:
+        await asyncio.Event().wait()
+
+
 @never_raise
 def note_connections(session: Any) -> None:
     """Let each poll know its connection: what lies unread in it at the worker's end was an answer."""
@@ -37,6 +45,7 @@ def note_connections(session: Any) -> None:
         connection = await connect(*args, **kwargs)
         asked = poll.get()
         if asked is not None:
+            await stay_while_leaving()
             asked.transport = getattr(connection, "transport", None)
         return connection
 

@@ -18,13 +18,15 @@ Keywords = dict[str, Any]
 class Worker:
     """What this worker's life consists of."""
 
-    __slots__ = ("config", "is_shutting_down", "shutdown", "supervisor")
+    __slots__ = ("config", "is_leaving", "is_shutting_down", "shutdown", "supervisor")
 
     def __init__(self) -> None:
         self.config: dict[str, Any] = {}
         self.supervisor: supervisor.Supervisor | None = None
         self.shutdown: Span | None = None
         self.is_shutting_down = False
+        self.is_leaving = False
+        """The supervisor ends the process now: what a poll would still bring, nobody could be told about."""
 
 
 worker = Worker()

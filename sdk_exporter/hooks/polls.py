@@ -46,6 +46,7 @@ def begin(*, has_stop_channel: bool) -> None:
 
 async def around_get_job(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
     """rp_scale.get_job: JobScaler copies this global when it is made."""
+    await http.stay_while_leaving()
     poll = Poll()
     token = http.poll.set(poll)
     _open_takes.add(poll)

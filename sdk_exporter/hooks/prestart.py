@@ -11,7 +11,6 @@ from typing import Any, Final
 from sdk_exporter import events, ledger, supervisor
 from sdk_exporter.contract import Key, SpanName
 from sdk_exporter.events import Attempt, Span
-from sdk_exporter.failure import Failure
 from sdk_exporter.guard import never_raise
 from sdk_exporter.hooks import adoption, delivery, life, polls
 from sdk_exporter.hooks.life import Arguments, Keywords, worker
@@ -45,6 +44,7 @@ def supervise(scaler: Any) -> None:
         in_hand=ledger.ids,
         fail=_fail_request,
         claim=_claim_one,
+        leave=_leave,
         at_exit=_at_exit,
         is_claiming=scaler.is_alive,
     )
@@ -89,8 +89,12 @@ async def _claim_one() -> None:
         await scale.get_job(session, 1)
 
 
+def _leave() -> None:
+    worker.is_leaving = True
+
+
 @never_raise
-def _at_exit(_failure: Failure) -> None:
+def _at_exit() -> None:
     polls.tell_unread()
     life.end_shutdown()
     events.report_losses()
@@ -115,6 +119,7 @@ async def _first() -> None:
         in_hand=list,
         fail=_fail_request,
         claim=_claim_one,
+        leave=_leave,
         at_exit=_at_exit,
         is_claiming=lambda: False,
     )

@@ -138,11 +138,14 @@ def _loop_ended(beat: beats.LoopBeat | None, error: BaseException | None) -> Non
 
 def around_session(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
     """rp_scale.AsyncClientSession: the one session of take, stop, done and stream, made with our trace."""
-    traces = kwargs.get("trace_configs")
-    added = {**kwargs, "trace_configs": [*(traces or []), http.trace_config()]}
-    session = wrapped(*args, **added)
+    session = wrapped(*args, **(_traced(kwargs) or kwargs))
     http.note_connections(session)
     return session
+
+
+@never_raise
+def _traced(kwargs: Keywords) -> Keywords:
+    return {**kwargs, "trace_configs": [*(kwargs.get("trace_configs") or []), http.trace_config()]}
 
 
 # ------------------------------------------------------------------------------------------------- handling a job
@@ -159,7 +162,7 @@ async def around_handle_job(wrapped: Callable[..., Any], _instance: Any, args: A
         await prestart.pass_gate(attempt)
         answer = await wrapped(*args, **kwargs)
     except BaseException as error:
-        error.__traceback__ = handler.below(error)
+        handler.drop_own_frame(error)
         _job_ended(attempt, error)
         raise
     finally:

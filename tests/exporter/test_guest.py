@@ -221,3 +221,22 @@ def test_a_stream_that_somebody_else_has_wrapped_too_stays_wrapped(tmp_path: Pat
         tmp_path,
     )
     assert (done.returncode, done.stdout) == (0, "still\n"), done.stderr
+
+
+def test_what_names_a_job_or_a_phase_may_be_anything(tmp_path: Path) -> None:
+    code = """
+        class Text(str):
+            def __len__(self):
+                raise RuntimeError("no length")
+            encode = __len__
+        class Thing:
+            def __str__(self):
+                raise RuntimeError("no text")
+            __repr__ = __str__
+        for named in (Text("a"), Thing(), 5, None, b"x", "x" * 10**6, "\\ud800"):
+            with sdk_exporter.job(named), sdk_exporter.phase(named):
+                pass
+        print("works")
+        """
+    done = run_alone(code, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "works\n"), done.stderr

@@ -453,14 +453,14 @@ async def all_are_told():
 async def claim():
     raise AssertionError("the loop is free to claim")
 
-def at_exit(failure):
+def at_exit():
     print(json.dumps([told, now - 100.0]), flush=True)
 
 async def main():
     supervising = supervisor.Supervisor(
         [supervisor.Phase(PrestartKind.HOOK, [supervisor.Hook(load)], None)],
-        loop=asyncio.get_running_loop(), in_hand=lambda: list(in_hand), fail=fail, claim=claim, at_exit=at_exit,
-        is_claiming=lambda: True, clock=clock, sleep=sleep,
+        loop=asyncio.get_running_loop(), in_hand=lambda: list(in_hand), fail=fail, claim=claim, leave=lambda: None,
+        at_exit=at_exit, is_claiming=lambda: True, clock=clock, sleep=sleep,
     )
     supervising.start()
     await supervising.gate.wait()

@@ -14,11 +14,32 @@ from observed_worker import ObservedWorker, observed_worker, spans
 from collector.demo.platform import Platform
 
 HANDLER = """
-import asyncio, pathlib
+import dataclasses
+import functools
 import runpod
 
 class Refused(Exception):
     pass
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    reason: str
+
+    def with_traceback(self, _):
+        raise RuntimeError("not that either")
+
+class Odd(dict):
+    def get(self, *_):
+        raise RuntimeError("no")
+
+class Called:
+    def __call__(self, job):
+        return odd(job, None)
+
+def odd(job, _):
+    if job["input"]["do"] == "raise what cannot be changed":
+        raise Frozen("cannot be changed")
+    return Odd(kept=1)
 
 {define} handler(job):
     do = job["input"]["do"]
@@ -33,12 +54,15 @@ runpod.serverless.start({{"handler": handler, {config}}})
 WORK = ("claimed", "job-done", "job-stream", "stop-sent", "late-result", "stop-pod")
 POLLS = ("job-take", "job-take-batch", "job-stop")
 DO = ("something", "raise", "return an error")
+ODD = ("raise what cannot be changed", "return what cannot be asked")
 KINDS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
     "sync": ({}, DO),
     "async": ({"define": "async def"}, DO),
     "generator": ({"answer": "yield", "config": '"return_aggregate_stream": True'}, DO),
     "async generator": ({"define": "async def", "answer": "yield"}, DO),
     "several at once": ({"config": '"concurrency_modifier": lambda now: 3'}, DO),
+    "partial": ({"config": '"handler": functools.partial(odd, _=None)'}, ODD),
+    "object": ({"config": '"handler": Called()'}, ODD),
     "refresh": ({"config": '"refresh_worker": True'}, DO[:1]),
 }
 
@@ -90,6 +114,7 @@ async def test_the_platform_sees_the_same_with_and_without_us(platform: Platform
         assert {"job-stop", "ping"} <= set(before)
         assert before["work"][0][0] == "claimed"
     assert [event for event, _, _ in without[0]["work"]] == ["claimed", "job-done"] * 3
+    assert "Frozen" in str(without[list(KINDS).index("object")])
 
 
 async def api(platform: Platform, directory: Path, *, instrumented: bool) -> list[Any]:
