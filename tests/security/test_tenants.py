@@ -158,6 +158,15 @@ async def test_a_route_that_asks_for_no_token_is_one_that_holds_nothing() -> Non
     assert len(SHOWING) > 30, "the routes are found"
 
 
+async def test_the_tenant_is_the_first_key_of_every_table(scene: Scene) -> None:
+    keys = await scene.app.state.parts.db.query(
+        "SELECT name, sorting_key FROM system.tables WHERE database = currentDatabase() AND sorting_key != ''"
+    )
+    others = {row["name"] for row in keys if not re.match(r"tenant\b", row["sorting_key"])}
+    assert others == {migrate.RECORDS}
+    assert len(keys) > 10
+
+
 @pytest.mark.parametrize("route", SHOWING, ids=lambda route: str(route.path))
 async def test_to_a_stranger_it_is_as_if_it_were_not_there(
     scene: Scene, route: Route, monkeypatch: pytest.MonkeyPatch
@@ -173,6 +182,7 @@ async def test_to_a_stranger_it_is_as_if_it_were_not_there(
         assert seen == control, theirs
         assert seen[0] < 500, "an error of the server would be the same for all"
         assert WORDS not in str(seen), theirs
+        assert [sql for sql in seen[3] if re.search(r"\bFROM\b", sql) and "{tenant:String}" not in sql] == [], theirs
 
 
 async def _looked(scene: Scene, path: str, ids: dict[str, str]) -> tuple[int, str, str, list[str]]:
