@@ -41,6 +41,8 @@ class BootEvidence:
     death: Record | None
     backend_deaths: tuple[Record, ...]
     heartbeats: tuple[Record, ...]
+    deaths: tuple[Record, ...]
+    """All that tell of its end; `death` is the first. A process ends once, so more than one contradict each other."""
     stop_channel: tuple[Record, ...]
     job_take: tuple[Record, ...]
     records: tuple[Record, ...]
@@ -266,7 +268,8 @@ def _boot(key: BootKey, records: Sequence[Record]) -> BootEvidence:
         prestarts=named(SpanName.PRESTART),
         hooks=named(SpanName.PRESTART_HOOK),
         shutdowns=named(SpanName.SHUTDOWN),
-        death=deaths[-1] if deaths else None,
+        death=deaths[0] if deaths else None,
+        deaths=deaths,
         backend_deaths=named(SpanName.BACKEND_DEATH),
         heartbeats=named(SpanName.HEARTBEAT),
         stop_channel=named(SpanName.STOP_CHANNEL),

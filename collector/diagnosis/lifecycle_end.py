@@ -69,11 +69,12 @@ def process_gone(case: Case) -> Ruling | None:
     ending = _shell_signal(ending_of(death))
     reading = _end_reading(case, death, ending)
     code = _end_code(case, death, ending)
-    ran = duration(between(run.start, death.last))
-    sentence = f"This request got no answer because {_end_words(case, code, ending, reading)}, {ran} into the handler."
+    sentence = f"This request got no answer because {_end_words(case, code, ending, reading)}{_ran(run, death)}."
+    others = _other_ends(case, death)
     items = (
         event(run, f"the handler began at {clock(run.start)}", at=run.start),
         death_item(death),
+        *others,
         absence("no end of the run was told"),
     )
     return ruling(
@@ -84,9 +85,25 @@ def process_gone(case: Case) -> Ruling | None:
         state="lost",
         final=True,
         # Whose handler it was is not known where it ran several.
-        confidence="likely" if code == "handler_exited" and _others_in_hand(case) else "certain",
+        confidence="likely" if others or (code == "handler_exited" and _others_in_hand(case)) else "certain",
         missing=unread_handler(reading) if code != "worker_replaced" else (),
         usual_advice=_end_advice(case, code, ending),
+    )
+
+
+def _ran(run: Record, death: Record) -> str:
+    """`, 4.9 s into the handler`; nothing where clocks put the end before the beginning."""
+    seconds = between(run.start, death.last)
+    return f", {duration(seconds)} into the handler" if seconds >= 0 else ""
+
+
+def _other_ends(case: Case, death: Record) -> tuple[EvidenceItem, ...]:
+    """Records that tell of another end of the same process."""
+    told = ending_of(death)
+    others = [other for other in case.attempt.worker.deaths if other is not death and ending_of(other) != told]
+    return tuple(
+        event(other, f"another record contradicts: the process {ending_of(other).words()}", what="exit")
+        for other in others
     )
 
 

@@ -42,6 +42,7 @@ OUTSIDE_ADVICE: Final = (
     " the loop): an error there ends the worker and everything in its hands.",
 )
 """For a worker that an uncaught error ended: no native library is to blame."""
+CALLER_ERROR: Final = Missing("why the caller saw a failure", "stallscope status ENDPOINT JOB")
 LARGE_RESULT_BYTES: Final = 10 << 20
 """The platform refuses results above this with a 400 (or 413)."""
 
@@ -138,8 +139,15 @@ def _proof_text(proof: Record) -> str:
 def _completed(case: Case, proof: Record) -> Ruling:
     run = case.attempt.run
     took = f"; the handler took {duration(between(run.start, run.last))}" if run is not None and run.ended else ""
-    sentence = f"This request completed on {case.worker} at {clock(proof.last)}{took}."
-    return ruling("completed", sentence, NO_FAILURE, (event(proof, _proof_text(proof)),), state="completed", final=True)
+    word = caller_status(case)
+    failed = word if word is not None and _status(word) == "FAILED" else None
+    against = " The caller saw it as FAILED all the same; what came between is not known." if failed else ""
+    sentence = f"This request completed on {case.worker} at {clock(proof.last)}{took}.{against}"
+    items = (event(proof, _proof_text(proof)), *((event(failed, _proof_text(failed)),) if failed else ()))
+    return ruling(
+        "completed", sentence, NO_FAILURE, items, state="completed", final=True,
+        confidence="likely" if failed else "certain", missing=(CALLER_ERROR,) if failed else (),
+    )  # fmt: skip
 
 
 def _completed_unseen(case: Case, proof: Record) -> Ruling:
@@ -183,6 +191,8 @@ def _run_failed(case: Case, run: Record, proof: Record | None) -> Ruling:
         loop = case.attempt.shutdown
         if loop is not None and loop.failed and run.last_ns >= loop.start_ns:
             return _fell_with_loop(case, run, loop)
+        if loop is not None and run.last_ns >= loop.start_ns:
+            return _cancelled_by_leaving(case, run, loop)
         return _self_cancelled(case, run)
     if proof is None and run.error_type in _EXITS:
         return _exited(case, run)
@@ -248,6 +258,26 @@ def _self_cancelled(case: Case, run: Record) -> Ruling:
     return ruling(
         "self_cancelled", sentence, reading, items, state="lost", final=case.settled
         or case.since(run.last) >= SETTLED_SECONDS,
+    )  # fmt: skip
+
+
+def _cancelled_by_leaving(case: Case, run: Record, shutdown: Record) -> Ruling:
+    """The worker was told to leave, and what ran on it was cancelled instead of drained."""
+    death = case.attempt.death
+    told = shutdown.text(Key.SHUTDOWN_SIGNAL)
+    sentence = (
+        f"This request got no answer because {case.worker} was told to leave{f' ({told})' if told else ''} and its"
+        f" handler was cancelled {duration(between(shutdown.start, run.last))} later,"
+        f" {duration(between(run.start, run.last))} after it had begun."
+    )
+    items = [event(shutdown, "the worker began to shut down", at=shutdown.start)]
+    items.append(event(run, "the handler ended with CancelledError"))
+    items += [death_item(death)] if death else []
+    items.append(absence("no result was handed in"))
+    final = death is not None or case.settled or case.since(run.last) >= SETTLED_SECONDS
+    return ruling(
+        "worker_replaced", sentence, Reading(given("terminated_by_platform")), tuple(items), state="lost", final=final,
+        confidence="likely",
     )  # fmt: skip
 
 

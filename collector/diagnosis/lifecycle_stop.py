@@ -215,7 +215,7 @@ def _stopped(case: Case, stop: Record, code: str, confidence: Confidence, *, inf
 
 def _sentence(case: Case, stop: Record, code: str, confidence: Confidence, *, on: bool) -> str:
     run = case.attempt.run
-    end = run.last if run is not None and run.ended else case.now
+    end = run.last if run is not None and run.ended else stop.last if run is None and stop.ended else case.now
     later = duration(max(between(stop.start, end), 0.0))
     seconds = stop.number(Key.STOP_SECONDS)
     took = duration(seconds) if seconds is not None else later

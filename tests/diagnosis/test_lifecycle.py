@@ -502,6 +502,28 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
             now=360,
         ),
     ),
+    "two records of the worker's end contradict each other": (
+        ("worker_killed", "unknown", "lost", True),
+        h.evidence(h.claim(0), h.run(0.1), h.death(5, signal="SIGKILL", jobs=[h.JOB]), h.death(5.2, code=0)),
+    ),
+    "the end is told with a clock that is behind": (
+        ("handler_exited", "unknown", "lost", True),
+        h.evidence(h.claim(10), h.run(10.1), h.death(5, code=7, jobs=[h.JOB])),
+    ),
+    "delivered, and the caller saw it fail": (
+        ("completed", "no_failure", "completed", True),
+        h.evidence(h.claim(0), h.run(0.1, 2), h.deliver(2, 2.1), h.poll(3, "FAILED")),
+    ),
+    "told to leave, and the handler was cancelled": (
+        ("worker_replaced", "terminated_by_platform", "lost", True),
+        h.evidence(
+            h.claim(0), h.run(0.1, 5, error=("CancelledError", "")), h.shutdown(2), h.death(6, code=0, jobs=[h.JOB])
+        ),
+    ),
+    "stopped, and nothing else is known": (
+        ("stopped", "request_cancelled", "stopped", True),
+        h.evidence(h.stop(1, 2, "stopped")),
+    ),
     "a sync handler that computes for two minutes is no hang": (
         ("running", "no_failure", "running", False),
         h.evidence(h.claim(0), h.run(0.1), h.heartbeat(120, process=0.2, loop=119.0, progress=119.0), now=121),
