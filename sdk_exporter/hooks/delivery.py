@@ -49,11 +49,9 @@ class Delivery:
         self._span = events.begin(SpanName.JOB_DELIVER, {Key.DELIVER_ATTEMPT: self._tries}, attempt=self._attempt)
         events.progress()
 
-    @never_raise
     def sent(self, size_bytes: int) -> None:
         self._bytes += size_bytes
 
-    @never_raise
     def answered(self, status: int) -> None:
         self._status = status
 

@@ -86,8 +86,19 @@ def called(handler: Callable[[Any], Any], attempt: Attempt) -> Callable[[Any], A
     return call
 
 
+def _kind_of(handler: Callable[[Any], Any]) -> HandlerKind | None:
+    """Looked up once: a worker has one handler, and `inspect` takes its time."""
+    global _known
+    if _known is None or _known[0] is not handler:
+        _known = handler, _look_up_kind(handler)
+    return _known[1]
+
+
+_known: tuple[Callable[[Any], Any], HandlerKind | None] | None = None
+
+
 @never_raise
-def _kind_of(handler: Callable[[Any], Any]) -> HandlerKind:
+def _look_up_kind(handler: Callable[[Any], Any]) -> HandlerKind:
     called = getattr(handler, "__call__", None)  # noqa: B004 - an object's own, which may be async
     is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called)
     return HandlerKind.ASYNC if is_async else HandlerKind.SYNC

@@ -52,8 +52,8 @@ def note_connections(session: Any) -> None:
     connector.connect = connect_and_note
 
 
-# A trace's callback that raises would fail the request: nothing here may (delivery's methods guard themselves, and
-# attribute access on aiohttp's own parameters is all that is left).
+# A trace's callback that raises would fail the request: nothing here may. What can go wrong in delivery is guarded
+# there; attribute access on aiohttp's own parameters is all that is left.
 
 
 async def _on_start(_session: Any, _context: SimpleNamespace, _params: Any) -> None:

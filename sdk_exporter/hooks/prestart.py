@@ -51,10 +51,15 @@ def supervise(scaler: Any) -> None:
     worker.supervisor.start()
 
 
+def is_open() -> bool:
+    """Whether requests may run: prestart has succeeded, or there is none."""
+    return worker.supervisor is None or worker.supervisor.gate.is_set()
+
+
 async def pass_gate(attempt: Attempt) -> None:
     """Wait until prestart has succeeded. It never opens after a failure: the process ends then."""
     supervising = worker.supervisor
-    if supervising is None or supervising.gate.is_set():
+    if supervising is None:
         return
     span = events.begin(SpanName.JOB_GATED, attempt=attempt)
     _gated[attempt] = span

@@ -159,7 +159,8 @@ async def around_handle_job(wrapped: Callable[..., Any], _instance: Any, args: A
     token = events.current.set(attempt)
     try:
         adoption.passed(attempt.job_id, is_open=True)
-        await prestart.pass_gate(attempt)
+        if not prestart.is_open():
+            await prestart.pass_gate(attempt)
         answer = await wrapped(*args, **kwargs)
     except BaseException as error:
         handler.drop_own_frame(error)
@@ -208,14 +209,21 @@ def around_run_generator(wrapped: Callable[..., Any], _instance: Any, args: Argu
 def _with_stand_in(make: StandIn, args: Arguments, kwargs: Keywords) -> tuple[Arguments, Keywords]:
     """The call with a stand-in for the handler. The user's config stays as it is."""
     users, job = _bound(args, kwargs)
-    job_id = events.job_id_text(job["id"])
-    attempt = events.current.get()
-    if attempt is None or attempt.job_id != job_id:
-        attempt = ledger.attempt_of(job_id)
+    attempt = _running(job) or ledger.attempt_of(events.job_id_text(job["id"]))
     return (make(users, attempt), job), {}
 
 
+def _running(job: Any) -> Attempt | None:
+    """The attempt that the running task works for, where `job` is its own."""
+    attempt = events.current.get()
+    if attempt is None or job["id"] == attempt.job_id or events.job_id_text(job["id"]) == attempt.job_id:
+        return attempt
+    return None
+
+
 def _bound(args: Arguments, kwargs: Keywords) -> tuple[Callable[[Any], Any], Any]:
+    if len(args) == 2:
+        return args[0], args[1]
     given = dict(zip(("handler", "job"), args, strict=False)) | kwargs
     return given["handler"], given["job"]
 
@@ -242,9 +250,9 @@ async def around_send_result(wrapped: Callable[..., Any], _instance: Any, args: 
 @never_raise
 def _delivery_of(args: Arguments, kwargs: Keywords) -> Delivery:
     job = args[2] if len(args) > 2 else kwargs["job"]
-    job_id = events.job_id_text(job["id"])
-    attempt = events.current.get()
-    if attempt is None or attempt.job_id != job_id:
+    attempt = _running(job)
+    if attempt is None:
+        job_id = events.job_id_text(job["id"])
         attempt = ledger.in_hand.get(job_id) or Attempt(job_id)
     result = attempt.delivery = Delivery(attempt)
     return result
