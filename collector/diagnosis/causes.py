@@ -123,7 +123,7 @@ _FAILS = re.compile(r"fail|error|exception", re.IGNORECASE)  # told at level inf
 def _told_by(told: _Told) -> list[Hit]:
     """The hits without source lines whose exception is in the tail: what was raised is what that one says."""
     statements = told.reading.statements
-    ended = {said.traceback for said in statements if said.exception}
+    ended = {said.traceback for said in statements if said.exception and said.message}
     return [hit for hit in told.hits if not (statements[hit.index].code and statements[hit.index].traceback in ended)]
 
 
@@ -275,7 +275,7 @@ _PLACES = (
         "model_unsupported",
         re.compile(
             r"/model_executor/models/|/srt/models/|/model_loader/|/model(?:ing|_loader)_\w+\.py|/weight_utils\.py"
-            r"|/configuration_\w+\.py|/tokenization_\w+\.py|/layers/quantization/"
+            r"|/configuration_\w+\.py|/tokenization_\w+\.py|/quantization/|/compressed_tensors/"
         ),
         "the software could not load the model: {type}[: {message}]",
     ),

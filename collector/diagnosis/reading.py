@@ -38,7 +38,7 @@ _FRAME = re.compile(
 _IPYTHON_CODE = re.compile(r"^(?:-+> ?\d+ |\s{1,5}\d{1,5} )")
 _CARETS = re.compile(r"^\s*[~^]{2,}[~^ ]*$|^\s+\^\s*$")
 _CHAINED = re.compile(r"During handling of the above exception|direct cause of the following exception")
-_RAISE = re.compile(r"^\s*(?:raise|except|if|elif|logger\.|log\.|warnings\.warn)\b")
+_RAISE = re.compile(r"^\s*(?:raise|assert|except|if|elif|logger\.|log\.|warnings\.warn)\b")
 
 # `Type: message` at the start of a message. Types end in a known word, or are dotted and stand behind a traceback.
 _EXCEPTION = re.compile(
@@ -128,6 +128,9 @@ _NOISE = (
     "tf-trt warning",
     "failed to send telemetry",
     "encountered while exporting",
+    "failed to export metrics",
+    "failed to export traces",
+    "failed to export logs",
     "unclosed client session",
     "unclosed connector",
     "sudo: unable to resolve host",
@@ -374,4 +377,4 @@ def _is_code(core: str) -> bool:
 
 def is_raise(said: Statement) -> bool:
     """Whether this source line is the one that raises, whose text is then the message's."""
-    return said.code and _RAISE.match(said.core) is not None and "raise" in said.core[:40]
+    return said.code and _RAISE.match(said.core) is not None and said.core.lstrip().startswith(("raise", "assert"))

@@ -56,6 +56,12 @@ RULE = Rule(
             unless=r"width|height|image size|dimensions?|resolution|height_width",
         ),
         Signal(
+            r"\bassert [^\n]{0,80}% ?[\w.]{0,40}(?:tp_size|tensor_parallel|tp_world|world_size|tp_degree)",
+            "the same, where an assertion without words is all that is raised",
+            ("    assert self.total_num_heads % tp_size == 0",),
+            says="model and parallel size do not go together",
+        ),
+        Signal(
             r"must be divisible by|(?:is not|not) divisible by|cannot be divided|not evenly divisible",
             "two sizes do not go together; while starting both come from the settings",
             ("AssertionError: 151936 is not divisible by 7",),
@@ -219,6 +225,15 @@ RULE = Rule(
                 "Missing required argument: --model",
                 '[emerg] unknown directive "foo" in /etc/nginx/nginx.conf:3',
                 "AssertionError: Check batch related parameters. train_batch_size is not equal to micro_batch",
+            ),
+            strength="likely",
+        ),
+        Signal(
+            r"chat_template is not set|Unrecognized CachingAllocator option|explicitly set the providers parameter",
+            "a library is used without a setting that it needs, or with one that it does not know",
+            (
+                "ValueError: Cannot use chat template functions because tokenizer.chat_template is not set",
+                "RuntimeError: Unrecognized CachingAllocator option: expandable_segment",
             ),
             strength="likely",
         ),

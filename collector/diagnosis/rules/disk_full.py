@@ -101,5 +101,18 @@ RULE = Rule(
             Tier.HINT,
             strength="likely",
         ),
+        Signal(
+            r"Input/output error: '|Errno 5\b|Stale file handle|Transport endpoint is not connected",
+            "the volume does not answer as a disk should; a full one does so too",
+            (
+                "OSError: [Errno 5] Input/output error: '/runpod-volume/x'",
+                "OSError: [Errno 116] Stale file handle: '/runpod-volume/x'",
+            ),
+            Tier.HINT,
+            strength="possible",
+            says="the volume could not be read or written",
+            fault="platform",
+            retry="maybe",
+        ),
     ),
 )

@@ -78,7 +78,7 @@ RULE = Rule(
                 "request error: HTTP status client error (403 Forbidden) for url "
                 "(https://huggingface.co/google/gemma/resolve/main)",
             ),
-            unless=r"RepositoryNotFound|EntryNotFound|retrying",
+            unless=r"RepositoryNotFound|EntryNotFound|retrying|ProxyError|Tunnel connection|rate limit",
             unless_near=r"repository not found|repositorynotfounderror",
             strength="likely",
         ),
@@ -96,6 +96,12 @@ RULE = Rule(
                 "modelscope: HTTPError: 401 token invalid, please login",
                 "kagglehub.exceptions.KaggleApiHTTPError: 403 Client Error. No permission",
             ),
+            strength="likely",
+        ),
+        Signal(
+            r"modelscope\S{0,60}[^\n]{0,40}Response \[40[13]\]|authentication has failed, please login",
+            "ModelScope refuses the token",
+            ("modelscope.hub.errors.HTTPError: <Response [401]>, authentication has failed, please login first",),
             strength="likely",
         ),
     ),

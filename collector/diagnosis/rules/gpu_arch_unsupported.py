@@ -118,5 +118,23 @@ RULE = Rule(
             ),
             strength="likely",
         ),
+        Signal(
+            r"no kernel found to launch|No available kernel\. Aborting"
+            r"|No operator found for `memory_efficient_attention|not supported in this architecture",
+            "no attention kernel for this card, data type or shape",
+            (
+                "RuntimeError: cutlassF: no kernel found to launch!",
+                "RuntimeError: No available kernel. Aborting execution.",
+                "NotImplementedError: No operator found for `memory_efficient_attention_forward` with inputs:",
+            ),
+            strength="likely",
+            says="no attention kernel of the build fits this GPU, data type and shape",
+        ),
+        Signal(
+            r"(?:compiled|built) without (?:support for )?(?:the current GPU|this GPU|your GPU|sm_?\d{2,3})",
+            "the build leaves this card out",
+            ("ERROR: ggml-cuda was compiled without support for the current GPU architecture",),
+            strength="likely",
+        ),
     ),
 )

@@ -37,7 +37,7 @@ RULE = Rule(
             r"could not select device driver[^\n]{0,40}capabilities"
             r"|nvidia-container-cli:[^\n]{0,80}(?:load library failed|no such device|no devices?"
             r"|device error|driver error|driver not loaded|nvml error"
-            r"|failed to (?:open|process)|unknown device|libnvidia-ml)"
+            r"|failed to (?:open|process)|unknown device|libnvidia-ml|no adapters were found)"
             r"|failed to inject CDI devices|unresolvable CDI devices"
             r"|unknown or invalid runtime name: nvidia|unknown runtime specified nvidia"
             r"|No devices were found|Failed to initialize NVML: (?:Unknown Error|Driver Not Loaded"
@@ -181,6 +181,12 @@ RULE = Rule(
             ),
             strength="likely",
             unless=r"out of memory|falling back to (?:the )?CPU|Xid|busy or unavailable",
+        ),
+        Signal(
+            r"you might not have a CUDA gpu|CUDA driver initialization failed",
+            "the framework cannot start the driver",
+            ("RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu.",),
+            strength="likely",
         ),
     ),
 )

@@ -65,7 +65,8 @@ RULE = Rule(
         Signal(
             r"HfHubHTTPError: 5\d\d|RPC failed; HTTP (?:429|5\d\d)"
             r"|pull model manifest: (?:429|5\d\d)|(?:CAS service error"
-            r"|Xet)[^\n]{0,120}(?:50\d|429|Reqwest|request middleware)|the hub (?:is"
+            r"|Xet)[^\n]{0,120}(?:50\d|429|Reqwest|request middleware"
+            r"|single flight error|Timer expired|IncompleteBody|did not match expected)|the hub (?:is"
             r"|seems) (?:down|unavailable)|Hugging Face Hub (?:is )?(?:down|unreachable"
             r"|unavailable)"
             r"|Server (?:Error|unavailable)[^\n]{0,60}huggingface",

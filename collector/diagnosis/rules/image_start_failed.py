@@ -139,5 +139,12 @@ RULE = Rule(
             ),
             strength="likely",
         ),
+        Signal(
+            r"/usr/bin/env: \W?(?:python|bash|sh|node)\w{0,6}\W{0,3}: No such file",
+            "the interpreter that the program names is not in the image",
+            ("/usr/bin/env: 'python': No such file or directory",),
+            strength="likely",
+            phases=("boot",),
+        ),
     ),
 )

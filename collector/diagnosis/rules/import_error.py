@@ -131,5 +131,12 @@ RULE = Rule(
             Tier.HINT,
             strength="likely",
         ),
+        Signal(
+            r"needs NumPy [\d.]+ or (?:less|greater)|requires (?:numpy|torch|transformers|python)\W{0,3}[<>=]=? ?\d",
+            "a package does not work with the version of another",
+            ("ImportError: Numba needs NumPy 2.2 or less. Got NumPy 2.3.",),
+            strength="likely",
+            unless=r"\bINFO\b|\bWARN",
+        ),
     ),
 )

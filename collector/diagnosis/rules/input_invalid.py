@@ -161,7 +161,7 @@ RULE = Rule(
         ),
         Signal(
             r"(?:Client Error|HTTP Error (?:40[0134]|410|41[56]))[^\n]{0,40}(?:for url|Forbidden"
-            r"|Not Found)|(?:Unsupported|Invalid|No connection adapters were found for"
+            r"|Not Found)|HTTP Error 400: Bad Request|(?:Unsupported|Invalid|No connection adapters were found for"
             r"|Missing) (?:URL|url|scheme|schema)|InvalidSchema|MissingSchema|InvalidURL"
             r"|unknown url type",
             "an address in the input cannot be fetched",
@@ -191,7 +191,8 @@ RULE = Rule(
             unless=r"input_ids|inputs_embeds|tensor|server|dtype|bias|should be the same|c10::|weight",
         ),
         Signal(
-            r"image file is truncated|Missing data for required field|PdfReadError"
+            r"Custom validation failed for node: |Invalid (?:image|audio|video) file: "
+            r"|image file is truncated|Missing data for required field|PdfReadError"
             r"|EOF marker not found|ERROR: \[\w{2,20}\] \S{1,40}: (?:Video|This video|Unsupported"
             r"|Private)|Failed to parse: [^\n]{0,60}image_url",
             "the file or the fields that the caller sent cannot be read",
@@ -202,6 +203,17 @@ RULE = Rule(
                 "yt_dlp.utils.DownloadError: ERROR: [youtube] x: Video unavailable",
             ),
             strength="likely",
+        ),
+        Signal(
+            r"Could not find a backend to open|unexpected shape for input '|\[StatusCode\.INVALID_ARGUMENT\]"
+            r"|InvalidDataError",
+            "a decoder or a model server refuses what it is sent",
+            (
+                "OSError: Could not find a backend to open `/tmp/in.webp` with iomode `r`.",
+                "tritonclient.utils.InferenceServerException: [StatusCode.INVALID_ARGUMENT] bad shape",
+            ),
+            strength="likely",
+            phases=("handler",),
         ),
     ),
 )

@@ -170,5 +170,16 @@ RULE = Rule(
             strength="likely",
             unless=r"skipping|optional|WARN",
         ),
+        Signal(
+            r"executable not found in (?:the )?(?:\$?PATH|path)|Unable to locate package \S"
+            r"|has no installation candidate",
+            "a program is not installed, or the package that brings it does not exist",
+            (
+                "OSError: Error: wkhtmltopdf executable not found in PATH",
+                "E: Unable to locate package libgl1-mesa-glx",
+            ),
+            strength="likely",
+            unless=r"exec: |OCI|starting container",
+        ),
     ),
 )

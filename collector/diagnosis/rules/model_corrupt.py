@@ -58,7 +58,7 @@ RULE = Rule(
             r"(?:sha-?256|checksum|digest|(?:file|blob|model|weights?|etag|download) hash"
             r"|(?:file|blob|download(?:ed)?|content)[ _-]?size)\b[^\n]{0,40}"
             r"(?:mismatch|does(?:n't"
-            r"| not) match|verification failed|failed verification)|(?:mismatch"
+            r"| not| not not) match|verification failed|failed verification)|(?:mismatch"
             r"|verification)[^\n]{0,30}(?:sha-?256|checksum)\b|file (?:is|may be|might be"
             r"|appears to be|seems to be) (?:corrupt|truncated|incomplete|damaged)|(?:corrupt"
             r"|truncated|incomplete|damaged) (?:model|weights?|safetensors|checkpoint|gguf) ?file"

@@ -148,7 +148,7 @@ RULE = Rule(
         Signal(
             r"(?:ResourceNotFound|bentoml\.exceptions\.NotFound|\bNotFound)[^\n]{0,60}(?:resource"
             r"|Models? with name|model)|no Models with name|no versions? of model"
-            r"|no adapter found for |AdapterNotFoundError"
+            r"|no adapter found for |Invalid model (?:size|name) '[^'\n]{1,80}'|AdapterNotFoundError"
             r"|failed to poll from model repository|Could not find base path|No versions of servable"
             r"|Poll failed for model directory[^\n]{0,120}failed to (?:open|stat)"
             r"|unable to find '[^'\n]{1,120}' for model"

@@ -184,7 +184,8 @@ RULE = Rule(
             unless=r"\bWARN|\bINFO\b|GPU|device",
         ),
         Signal(
-            r"key not found in model: |NOT_IMPLEMENTED : Could not find an implementation"
+            r"key not found in model: |json\.exception\.out_of_range\.403\] key '"
+            r"|NOT_IMPLEMENTED : Could not find an implementation"
             r"|only \*guarantees\* support for models|No importer registered for op"
             r"|module diffusers has no attribute \w+Pipeline|module transformers has no attribute \w+",
             "the loader does not know what the file holds",
@@ -197,6 +198,15 @@ RULE = Rule(
                 "AttributeError: module diffusers has no attribute FooPipeline",
             ),
             strength="likely",
+        ),
+        Signal(
+            r"requires a (?:newer|more recent|later) version of (?:transformers|diffusers|vllm|sglang|tokenizers)"
+            r"|(?:please )?(?:upgrade|update) (?:your )?(?:transformers|diffusers|vllm|tokenizers) (?:to|in order"
+            r"|version)",
+            "the model asks for a newer library",
+            ("ValueError: Loading /models/x requires a newer version of transformers",),
+            strength="likely",
+            unless=r"\bINFO\b|\bWARN",
         ),
     ),
 )

@@ -141,5 +141,13 @@ RULE = Rule(
             Tier.CRASH,
             strength="likely",
         ),
+        Signal(
+            r"malloc\.c:\d+: \w+: Assertion|\bsysmalloc: Assertion",
+            "the heap's own check failed",
+            ("python: malloc.c:2617: sysmalloc: Assertion `(old_top == initial_top (av) && old_size == 0)' failed.",),
+            Tier.CRASH,
+            strength="likely",
+            says="the heap was found corrupted",
+        ),
     ),
 )

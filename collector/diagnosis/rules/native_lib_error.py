@@ -33,7 +33,8 @@ RULE = Rule(
             r"undefined symbol|symbol lookup error|cannot open shared object file"
             r"|WinError 126|find CUDA library root|libcuda\.so cannot found"
             r"|failed to open lib[\w.-]{1,60}\.so|Library \S{1,60}\.(?:so|dll)\S{0,12} is not found or cannot be loaded"
-            r"|Could not load (?:dynamic )?library|[`']?(?:GLIBC|GLIBCXX|CXXABI"
+            r"|Could not load (?:dynamic )?library|Could not load lib\w{3,40}\b|Could not locate \S{3,60}\.(?:dll"
+            r"|so)\b|[`']?(?:GLIBC|GLIBCXX|CXXABI"
             r"|GCC)_[\d.]+[`']? not found|invalid ELF header|wrong ELF class|file too short"
             r"|ELF load command|DLL load failed|cannot allocate memory in static TLS block"
             r"|image not found[^\n]{0,40}dylib|Library not loaded"
@@ -166,6 +167,13 @@ RULE = Rule(
                 "dlopen: cannot load any more object with static TLS",
             ),
             strength="likely",
+        ),
+        Signal(
+            r"DNN library initialization failed|Could not create cudnn handle|DNN library is not found",
+            "TensorFlow or JAX cannot start cuDNN: another version, or a card without room for its handle",
+            ("FailedPreconditionError: DNN library initialization failed.",),
+            Tier.HINT,
+            strength="possible",
         ),
     ),
 )
