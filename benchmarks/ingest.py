@@ -107,6 +107,11 @@ class Running:
             )
         )
 
+    def parts(self) -> int:
+        """Most active parts of one partition."""
+        parts = "SELECT count() AS parts FROM system.parts WHERE active AND database = currentDatabase()"
+        return int(self._ask(f"SELECT max(parts) FROM ({parts} AND table = '{self.table}' GROUP BY partition)"))  # noqa: S608
+
     def _ask(self, sql: str) -> str:
         assert self.clickhouse is not None
         answer = httpx.post(

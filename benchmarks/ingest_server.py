@@ -11,7 +11,7 @@ import sys
 
 import uvicorn
 
-from collector import health, ingest, metrics, migrate
+from collector import health, ingest, memory, metrics, migrate
 from collector.app import create_app
 from collector.clickhouse import Database
 from collector.settings import Settings
@@ -27,6 +27,7 @@ def main() -> int:
     """Serve until SIGTERM."""
     settings = Settings.from_env(os.environ)
     asyncio.run(_migrated(settings))
+    memory.keep_little()
     app = create_app(settings, [health.router, metrics.router, ingest.router])
     uvicorn.run(app, port=int(sys.argv[1]), log_level="warning", access_log=False)
     return 0

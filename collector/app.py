@@ -25,6 +25,7 @@ from sdk_exporter.contract import VERSION
 from . import migrate, otlp
 from .auth import KeyRing, Tokens
 from .clickhouse import Database
+from .congestion import Congestion
 from .errors import BadInput, NotFound, StallscopeError
 from .journal import Journal
 from .metrics import Metrics
@@ -84,6 +85,7 @@ class Parts:
     journal: Journal | None
     in_flight: otlp.InFlight
     rates: Rates
+    congestion: Congestion
     store: StoreState
     error_page: ErrorPage | None
 
@@ -118,6 +120,7 @@ def create_app(
         journal=journal,
         in_flight=otlp.InFlight(settings.in_flight_bytes, metrics),
         rates=Rates(settings.ingest_rate, monotonic),
+        congestion=Congestion(monotonic),
         store=StoreState(),
         error_page=error_page,
     )

@@ -61,9 +61,11 @@ for _path, _endpoint in (("/v1/traces", post_traces), ("/v1/logs", post_logs), (
 async def _answered(request: HttpRequest, take: Take) -> Response:
     parts, sender = parts_of(request), ingest_sender(request)
     parts.rates.admit(sender.token)
+    parts.congestion.refuse_when_late()
     with parts.in_flight.share() as share:
         body = await otlp.read_body(request, parts.settings.body_bytes, share)
-        answer = await take(Delivery(parts, sender, body, share))
+        with parts.congestion.waiting():
+            answer = await take(Delivery(parts, sender, body, share))
     count_request(request, 200)
     return otlp.success(answer, body)
 

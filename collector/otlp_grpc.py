@@ -128,9 +128,11 @@ class _Method:
     async def _answer(self, messages: Messages, context: Context) -> Message:
         sender = _sender(self.parts, context)
         self.parts.rates.admit(sender.token)
+        self.parts.congestion.refuse_when_late()
         with self.parts.in_flight.share() as share:
             body = await self._read(messages, share)
-            return await self.take(ingest.Delivery(self.parts, sender, body, share))
+            with self.parts.congestion.waiting():
+                return await self.take(ingest.Delivery(self.parts, sender, body, share))
 
     async def _read(self, messages: Messages, share: otlp.Share) -> otlp.Body:
         try:

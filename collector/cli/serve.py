@@ -44,7 +44,7 @@ def serve(host: str, port: int, grpc_port: int | None, role: str | None, *, inse
     # Loaded here: help and other commands should not wait for the web framework and the store's client.
     import uvicorn
 
-    from collector import asgi
+    from collector import asgi, memory
     from collector.http_bounds import BoundedHttp, notice_dead_peers
     from collector.otlp_grpc import GrpcEdge
     from collector.settings import SettingsError
@@ -117,6 +117,7 @@ def serve(host: str, port: int, grpc_port: int | None, role: str | None, *, inse
             raise AssertionError("uvicorn made no TLS context")
         renew_on_handshake(config.ssl, tls)
     server = Announcing(config)
+    memory.keep_little()
     server.run(sockets=[listener])
     if not server.started:
         return FAILED

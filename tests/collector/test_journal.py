@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from clickhouse_server import ClickHouseServer
+from collector_process import started
 from otlp_bytes import PROTOBUF, request_of, span
 from parts import PASSWORD, eventually, on_a_port, server_url
 from pydantic import SecretStr
@@ -253,29 +254,14 @@ async def test_the_store_may_be_away_and_what_was_acknowledged_comes_when_it_is_
         store.kill()
 
 
-KILLED = """
-import asyncio, os, sys
-import uvicorn
-from collector import ingest
-from collector.app import create_app
-from collector.settings import Settings
-uvicorn.run(create_app(Settings.from_env(os.environ), [ingest.router]), port=int(sys.argv[1]), log_level="warning")
-"""
-
-
-def collector(port: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """A process that takes spans in."""
-    return subprocess.Popen([sys.executable, "-c", KILLED, str(port)], env=environment)
-
-
 async def test_a_killed_collector_stores_what_it_had_acknowledged_when_it_is_back(
     tmp_path: Path, clickhouse: ClickHouseServer, unused_tcp_port: int
 ) -> None:
     url = server_url(clickhouse)
-    environment = {**os.environ, "STALLSCOPE_DATABASE_URL": url, "STALLSCOPE_JOURNAL_DIR": str(tmp_path)}
+    environment = {"STALLSCOPE_DATABASE_URL": url, "STALLSCOPE_JOURNAL_DIR": str(tmp_path)}
     address = f"http://127.0.0.1:{unused_tcp_port}/v1/traces"
     db = await Database.open(Settings(database_url=SecretStr(url)))
-    process = collector(unused_tcp_port, environment)  # without tables: nothing can be stored yet
+    process = started(unused_tcp_port, environment)  # without tables: nothing can be stored yet
     acked: list[str] = []
     try:
 
@@ -298,7 +284,7 @@ async def test_a_killed_collector_stores_what_it_had_acknowledged_when_it_is_bac
         process.send_signal(signal.SIGKILL)
         process.wait(60)
         await migrate.apply(db, retention_days=14)
-        process = collector(unused_tcp_port, environment)
+        process = started(unused_tcp_port, environment)
 
         async def there() -> bool:
             return await jobs_of(db) == acked
