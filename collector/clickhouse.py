@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -325,6 +326,8 @@ class Database:
 
 def _embedded_client(path: Path) -> Client:
     path.parent.mkdir(parents=True, exist_ok=True)
+    if _another_process_has(path):
+        raise _cannot_open(path)
     try:
         # No user or password: the engine has none and would warn. Never send the `readonly` setting here: it sticks
         # to the handle for ever.
@@ -336,11 +339,27 @@ def _embedded_client(path: Path) -> Client:
     except ClickHouseError as error:
         if "already initialized" in str(error):  # no code comes with this one
             raise StoreRefused("this process has another embedded store open: it can open one path alone") from error
-        # The engine does not say why; these two are the reasons there are.
-        raise StoreUnavailable(
-            f"cannot open the embedded store {path}: another process has it open, or the folder cannot be written. "
-            "One process alone can use it; for more use a ClickHouse server (STALLSCOPE_DATABASE_URL=clickhouse://…)"
-        ) from error
+        raise _cannot_open(path) from error
+
+
+def _cannot_open(path: Path) -> StoreUnavailable:
+    """The engine does not say why; these two are the reasons there are."""
+    return StoreUnavailable(
+        f"cannot open the embedded store {path}: another process has it open, or the folder cannot be written. "
+        "One process alone can use it; for more use a ClickHouse server (STALLSCOPE_DATABASE_URL=clickhouse://…)"
+    )
+
+
+def _another_process_has(path: Path) -> bool:
+    """Where the system tells. Only so that the engine is not asked: it would print a line of its own on stderr."""
+    try:
+        status = (path / "status").stat()
+        locks = Path("/proc/locks").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return False
+    file = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    fields = [line.split() for line in locks]
+    return any(one[1] == "FLOCK" and one[5] == file and one[4] != str(os.getpid()) for one in fields if len(one) > 5)
 
 
 def _use_database(client: Client, name: str) -> None:

@@ -152,6 +152,7 @@ async def test_a_second_process_on_the_embedded_store_is_told_why(embedded_path:
     assert run.returncode == 1
     assert "StoreUnavailable: cannot open the embedded store" in run.stderr
     assert "another process has it open" in run.stderr
+    assert "DB::Exception" not in run.stderr, "the engine itself prints nothing"
 
 
 async def test_a_server_that_is_not_there_or_refuses_the_password(clickhouse: ClickHouseServer) -> None:
