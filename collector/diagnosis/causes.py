@@ -302,6 +302,15 @@ def _of_exit(told: _Told, ended: Exit) -> _Found:
 # --- harmless ----------------------------------------------------------------------------------------------------
 
 
+# A line without a level that says of itself that something failed.
+_COMPLAINS = re.compile(
+    r"\b(?:fatal|error|panic|critical|failed|giving up|gave up|aborted|cannot continue|could not|exception|unable"
+    r"|invalid"
+    r"|unable|invalid|terminating)\b",
+    re.IGNORECASE,
+)
+
+
 def _went_well(told: _Told) -> bool:
     """Whether complaints were followed by success and by nothing that failed."""
     clues = told.clues
@@ -310,7 +319,9 @@ def _went_well(told: _Told) -> bool:
     unanswered = [
         index
         for index, said in enumerate(told.reading.statements)
-        if said.level == "error" and not said.harmless and not told.outcome.is_soft(index)
+        if (said.level == "error" or (not said.level and _COMPLAINS.search(said.core[:200])))
+        and not said.harmless
+        and not told.outcome.is_soft(index)
     ]
     up = max(told.outcome.up, default=-1) if clues.phase in ("boot", "prestart", None) else -1
     if up >= 0 and not _failed_after(told, up) and not any(index > up for index in unanswered):

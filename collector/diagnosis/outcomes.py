@@ -55,7 +55,7 @@ _WRAPPER_TYPE: Final = re.compile(
     r"|BrokenProcessPool|SystemExit|DownloadError|Web[Ss]erver(?:Failed|Crashed)|ShardFailed|RemoteError"
     r"|ShardCannotStart|TerminatedWorkerError|DistBackendError"
     r"|EngineGenerateError|ExceptionGroup|BaseExceptionGroup|RetryError|CancelledError|GeneratorExit|KeyboardInterrupt"
-    r"|\w*Warning|StopIteration|StopAsyncIteration|ActorUnavailableError|LocalRayletDiedError|InternalServerError"
+    r"|\w*Warning|ActorUnavailableError|LocalRayletDiedError|InternalServerError"
     r"|TaskCancelledError)$"
 )
 _WRAPPER_TEXT: Final = re.compile(

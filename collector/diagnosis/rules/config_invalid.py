@@ -237,5 +237,12 @@ RULE = Rule(
             ),
             strength="likely",
         ),
+        Signal(
+            r"Invalid value for (?-i:[A-Z][A-Z0-9]*_[A-Z0-9_]+)",
+            "an environment variable holds what cannot be read",
+            ("ValueError: Invalid value for MAX_CONCURRENCY: 'ten'",),
+            strength="likely",
+            not_phases=("handler",),
+        ),
     ),
 )

@@ -136,5 +136,16 @@ RULE = Rule(
             ("ERROR: ggml-cuda was compiled without support for the current GPU architecture",),
             strength="likely",
         ),
+        Signal(
+            r"only supports? [^\n]{0,40}(?:Hopper|Blackwell|Ampere|\bAda\b|SM ?\d{2}|sm_?\d{2})"
+            r"|Error named symbol not found at line",
+            "a kernel is for other cards",
+            (
+                "RuntimeError: DeepGEMM only supports Hopper and Blackwell, found sm_89",
+                "Error named symbol not found at line 92 in file /src/csrc/ops.cu",
+            ),
+            strength="likely",
+            unless=r"\bINFO\b|\bWARN|falling back|head dim",
+        ),
     ),
 )

@@ -188,5 +188,11 @@ RULE = Rule(
             ("RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu.",),
             strength="likely",
         ),
+        Signal(
+            r"device_count\(\) returned 0|(?:CUDA|GPU) is required but",
+            "the program counts no device",
+            ("AssertionError: CUDA is required but torch.cuda.device_count() returned 0",),
+            strength="likely",
+        ),
     ),
 )

@@ -109,5 +109,11 @@ RULE = Rule(
             ),
             strength="likely",
         ),
+        Signal(
+            r"unable to access 'https://(?:huggingface\.co|hf\.co|github\.com)[^\n]{0,120}error: (?:429|5\d\d)",
+            "git is turned away by the hub",
+            ("fatal: unable to access 'https://huggingface.co/a/b/': The requested URL returned error: 503",),
+            strength="likely",
+        ),
     ),
 )

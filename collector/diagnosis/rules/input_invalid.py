@@ -188,7 +188,7 @@ RULE = Rule(
             strength="possible",
             errors_only=True,
             phases=("handler", "queue"),
-            unless=r"input_ids|inputs_embeds|tensor|server|dtype|bias|should be the same|c10::|weight",
+            unless=r"input_ids|inputs_embeds|tensor|input of size|server|dtype|bias|should be the same|c10::|weight",
         ),
         Signal(
             r"Custom validation failed for node: |Invalid (?:image|audio|video) file: "

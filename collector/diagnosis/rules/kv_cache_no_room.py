@@ -78,7 +78,8 @@ RULE = Rule(
             r"|(?:not|no) enough[^\n]{0,60}\bKV[ _-]?cache|max tokens in paged KV cache is 0"
             r"|no enough (?:gpu )?memory for runtime|max_block_count is 0|cannot auto-?fit max_model_len"
             r"|not enough (?:GPU )?memory for [^\n]{0,60}(?:state|mamba)[ _]?cache"
-            r"|There is no enough memory for (?:the )?kv ?cache|Impossible to fit any sequence in kv ?Cache"
+            r"|max_total_num_tokens is (?:negative|0\b)|There is no enough memory for (?:the )?kv ?cache"
+            r"|Impossible to fit any sequence in kv ?Cache"
             r"|(?:does not|doesn't|cannot|can't|won't|not) fit (?:in|into) (?:the )?(?:available )?KV[ _-]?cache",
             "other engines' words for the same check",
             (

@@ -44,7 +44,7 @@ RULE = Rule(
         ),
         Signal(
             r"^(?:.{0,20}\s)?KeyboardInterrupt\b|received signal 2\b|\bSIGINT\b|signal 2\b"
-            r"|Interrupted by (?:user|signal)",
+            r"|Interrupted by (?:user\b|signal 2\b|SIGINT)",
             "an interrupt from the keyboard or by signal 2",
             ("KeyboardInterrupt", "Received SIGINT, shutting down"),
             Tier.LAST_RESORT,

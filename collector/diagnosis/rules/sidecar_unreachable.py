@@ -142,5 +142,13 @@ RULE = Rule(
             strength="likely",
             unless=r"https://",
         ),
+        Signal(
+            r"llama runner process no longer running",
+            "Ollama's own server has gone",
+            ("ollama._types.ResponseError: llama runner process no longer running: -1",),
+            Tier.LAST_RESORT,
+            strength="likely",
+            unless=r"signal: killed|exit status 2",
+        ),
     ),
 )
