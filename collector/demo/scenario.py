@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from collector.demo.stage import Stage
+from collector.demo.stage import Stage, WorkerProcess
 
 QUICK_BEATS: Final = {"STALLSCOPE_HEARTBEAT_SECONDS": "2"}
 """For what shows in heartbeats only."""
@@ -29,3 +29,22 @@ class Scenario:
     slow: bool = False  # shown with --all only
     seconds: float = 300.0  # after which the scenario has failed
     while_it_lives: bool = False  # asked while the worker is there: its end would make something else of it
+
+
+def rare(
+    name: str, story: str, verdict: str, cause: str, drive: Drive, says: str = "", *, while_it_lives: bool = False
+) -> Scenario:
+    """One that is shown with `--all` only."""
+    return Scenario(name, story, verdict, cause, drive, says=says, slow=True, while_it_lives=while_it_lives)
+
+
+async def waiting(
+    stage: Stage, *prompts: str, at_a_time: int = 1, beats: bool = False
+) -> tuple[WorkerProcess, list[str]]:
+    """A worker that holds all these requests, each in its handler."""
+    jobs = [await stage.submit(prompt=prompt) for prompt in prompts]
+    settings = {"DEMO_CONCURRENCY": str(at_a_time), **(QUICK_BEATS if beats else {})}
+    worker = await stage.start_worker("waits", settings=settings)
+    for prompt in prompts:
+        await worker.wait_line(f"step 1 of 1 for {prompt}")
+    return worker, jobs

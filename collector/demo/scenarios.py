@@ -6,348 +6,13 @@ get the expected verdict and cause. It goes on by what platform, worker or proce
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import signal
 from typing import Final
 
-from collector.demo.platform import Fault
+from collector.demo import drives
 from collector.demo.rare import RARE
-from collector.demo.scenario import QUICK_BEATS, Scenario
-from collector.demo.stage import Stage, WorkerProcess
+from collector.demo.scenario import Scenario
 
 __all__ = ["SCENARIOS", "Scenario"]
-
-
-async def _answers(stage: Stage) -> list[str]:
-    await stage.start_worker("echo", launcher=False)
-    job = await stage.submit(prompt="a lighthouse")
-    await stage.ended(job)
-    return [job]
-
-
-async def _prestart_out_of_memory(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    await stage.start_worker("prestart_out_of_memory")
-    await stage.seen("claimed", job=job)
-    stage.download_ends("model-00002-of-00002.safetensors")
-    await stage.ended(job)
-    return [job]
-
-
-async def _initializer_raises(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    await stage.start_worker("initializer_raises")
-    await stage.seen("claimed", job=job)
-    stage.download_ends("config.json")
-    await stage.ended(job)
-    return [job]
-
-
-async def _prestart_times_out(stage: Stage) -> list[str]:
-    stage.download_ends("cache")
-    job = await stage.submit(prompt="a lighthouse")
-    await stage.start_worker("prestart_hangs")
-    await stage.ended(job)
-    return [job]
-
-
-async def _async_initializer_raises(stage: Stage) -> list[str]:
-    """The request comes when the initializer has failed already, and the worker claims it only to fail it."""
-    worker = await stage.start_worker("async_initializer_raises")
-    await worker.wait_line("connecting to the vector store")
-    await stage.seen("job-take")
-    job = await stage.submit(prompt="a lighthouse")
-    await stage.ended(job)
-    return [job]
-
-
-async def _boot_crashes(stage: Stage) -> list[str]:
-    """The platform never hears of this worker: the request is queued and stays so."""
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("boot_crashes")
-    await worker.wait_exit()
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def _handler_raises(stage: Stage) -> list[str]:
-    await stage.start_worker("handler_raises", launcher=False)
-    job = await stage.submit(prompt="a lighthouse")
-    await stage.ended(job)
-    return [job]
-
-
-async def _generator_raises(stage: Stage) -> list[str]:
-    await stage.start_worker("generator_raises")
-    job = await stage.submit(prompt="what is it?")
-    await stage.ended(job)
-    return [job]
-
-
-async def _stopped(stage: Stage) -> list[str]:
-    worker = await stage.start_worker("slow")
-    job = await stage.submit(prompt="a lighthouse")
-    await worker.wait_line("step 1 of")  # before its first step the SDK would drop the stop signal
-    await stage.caller.cancel(job)
-    await stage.ended(job)
-    await worker.wait_line("Job stopped.")
-    return [job]
-
-
-async def _stop_swallowed(stage: Stage) -> list[str]:
-    worker = await stage.start_worker("swallows_stop")
-    job = await stage.submit(prompt="a lighthouse")
-    await worker.wait_line("step 1 of")
-    await stage.caller.cancel(job)
-    await stage.ended(job)
-    await stage.seen("late-result", job=job)
-    return [job]
-
-
-async def _stranded(stage: Stage) -> list[str]:
-    """A worker that was told to leave still has its poll open; the platform answers it with a request."""
-    stage.platform.hold(stage.endpoint, 120.0, stop_seconds=1.0)
-    worker = await stage.start_worker("echo")
-    await stage.seen("job-take")
-    worker.terminate()
-    await worker.wait_line("Kill worker.")
-    # Its loop that runs requests ends within 0.1 s, without a word. Two pings of its other process are a second apart.
-    pings = len(stage.platform.find_events("ping", endpoint=stage.endpoint))
-    await stage.seen("ping", count=pings + 2)
-    job = await stage.submit(prompt="a lighthouse")
-    await stage.seen("claimed", job=job)
-    await worker.wait_exit()
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def _worker_killed(stage: Stage) -> list[str]:
-    worker = await stage.start_worker("slow")
-    job = await stage.submit(prompt="a lighthouse")
-    await _kill(worker)
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def _kill(worker: WorkerProcess) -> None:
-    """SIGKILL the worker itself, not its launcher: its handler writes its process id."""
-    line = await worker.wait_line("in process")
-    found = re.search(r"in process (\d+)", line)
-    if found is None:
-        raise ValueError(f"no process id in {line!r}")
-    os.kill(int(found[1]), signal.SIGKILL)
-    await worker.wait_exit()
-
-
-async def _three_in_hand(stage: Stage) -> list[str]:
-    jobs = [await stage.submit(prompt=prompt) for prompt in ("a lighthouse", "a harbour", "a storm")]
-    await stage.start_worker("three_in_hand")
-    for job in jobs:
-        await stage.seen("claimed", job=job)
-    stage.download_ends("model.tar")
-    for job in jobs:
-        await stage.ended(job)
-    return jobs
-
-
-async def _result_refused(stage: Stage) -> list[str]:
-    stage.platform.arm("job-done", Fault(status=400, body="bad request", endpoint=stage.endpoint))
-    worker = await stage.start_worker("echo")
-    job = await stage.submit(prompt="a lighthouse")
-    await stage.seen("fault", job=job)
-    await worker.wait_line("Failed to return job results")
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def _one_request(stage: Stage, worker: str) -> str:
-    """Start a worker and send it one request."""
-    job = await stage.submit(prompt="a lighthouse")
-    await stage.start_worker(worker)
-    return job
-
-
-async def _returns_error(stage: Stage) -> list[str]:
-    job = await _one_request(stage, "returns_error")
-    await stage.ended(job)
-    return [job]
-
-
-async def _handler_exits(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("exits")
-    await worker.wait_exit()
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def _native_crash(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("native_crash")
-    await worker.wait_exit()
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def _cannot_encode(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("cannot_encode")
-    await worker.wait_line("Finished.")  # the worker SDK says so even though nothing was sent
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def _cleanup_fails(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("cleanup_fails")
-    await worker.wait_line("step 1 of")
-    await stage.caller.cancel(job)
-    await stage.ended(job)
-    await stage.seen("late-result", job=job)
-    return [job]
-
-
-async def _stop_late(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("blocks_loop")
-    await worker.wait_line("step 1 of")
-    # The result is held on its way, so that the signal lands while the worker still has the request.
-    stage.platform.arm("job-done", Fault(serve=True, delay_seconds=2.0, endpoint=stage.endpoint))
-    await stage.caller.cancel(job)
-    await stage.seen("stop-sent")
-    stage.download_ends("picture.png")
-    await stage.ended(job)
-    await worker.wait_line("Stopping job.")
-    return [job]
-
-
-async def _cancels_itself(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("cancels_itself")
-    await worker.wait_line("Job stopped.")
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def _initializer_times_out(stage: Stage) -> list[str]:
-    job = await _one_request(stage, "initializer_hangs")
-    await stage.ended(job)
-    return [job]
-
-
-async def _unfit(stage: Stage) -> list[str]:
-    """A worker that finds itself unfit never asks for work: the request is queued and stays so."""
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("unfit")
-    await worker.wait_exit()
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def _cancelled_in_queue(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    await stage.caller.cancel(job)
-    await stage.ended(job)
-    return [job]
-
-
-async def _empty_input(stage: Stage) -> list[str]:
-    job = await stage.submit()
-    worker = await stage.start_worker("echo")
-    await worker.wait_line("missing field(s)")
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def _boot_hangs(stage: Stage) -> list[str]:
-    """Nothing ever comes of this worker; somebody ends it, and the request is queued still."""
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("boot_hangs")
-    await worker.wait_line("at import time")
-    worker.terminate()
-    await worker.wait_exit()
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def _engine_dies(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a novel")
-    worker = await stage.start_worker("engine_dies", settings=QUICK_BEATS)
-    await worker.wait_line("asking the engine")
-    # The recorder looks once a second which processes the worker has; so does the worker's other process ping.
-    pings = len(stage.platform.find_events("ping", endpoint=stage.endpoint))
-    await stage.seen("ping", count=pings + 4)
-    stage.download_ends("long-prompt")
-    await worker.wait_line("CUDA out of memory")
-    return [job]
-
-
-async def _interpreter_held(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("holds_interpreter", settings=QUICK_BEATS)
-    await worker.wait_line("calling the kernel")
-    return [job]
-
-
-async def _killed_in_prestart(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("prestart_long")
-    await stage.seen("claimed", job=job)
-    # The platform's answer still has to reach the worker; its other process pings once a second.
-    pings = len(stage.platform.find_events("ping", endpoint=stage.endpoint))
-    await stage.seen("ping", count=pings + 3)
-    await _kill(worker)
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def _stop_ignored(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("ignores_stop")
-    await worker.wait_line("step 1 of")
-    await stage.caller.cancel(job)
-    await stage.ended(job)
-    await worker.wait_line("interrupted, going on")
-    # A stop counts as ignored after ten seconds; the worker's other process pings once a second.
-    pings = len(stage.platform.find_events("ping", endpoint=stage.endpoint))
-    await stage.seen("ping", count=pings + 13)
-    await _kill(worker)
-    return [job]
-
-
-async def _stop_signal_lost(stage: Stage) -> list[str]:
-    """The signal names its list in another way than the worker SDK reads it, which drops it without a word."""
-    broken = Fault(change=lambda text: text.replace("jobsToStop", "jobs_to_stop"), endpoint=stage.endpoint)
-    job = await stage.submit(prompt="a lighthouse")
-    stage.platform.arm("job-stop", broken)  # for the poll that the worker opens first
-    worker = await stage.start_worker("waits")
-    await worker.wait_line("step 1 of")
-    await stage.caller.cancel(job)
-    await stage.ended(job)
-    await stage.seen("stop-sent")
-    await stage.seen("job-stop", count=2)
-    stage.download_ends("picture.png")
-    await stage.seen("late-result", job=job)
-    return [job]
-
-
-def _with_an_item_without_id(batch: str) -> str:
-    return json.dumps([{"input": {"prompt": "nobody's"}}, *json.loads(batch)])
-
-
-async def _claim_lost(stage: Stage) -> list[str]:
-    """One item of the batch that a worker takes has no id: the SDK breaks on it, and loses the good one too."""
-    broken = Fault(change=_with_an_item_without_id, endpoint=stage.endpoint)
-    job = await stage.submit(prompt="a lighthouse")
-    stage.platform.arm("job-take-batch", broken)
-    worker = await stage.start_worker("takes_three")
-    await stage.seen("claimed", job=job)
-    await worker.wait_exit()
-    await stage.caller.poll(job)
-    return [job]
-
 
 SCENARIOS: Final[tuple[Scenario, ...]] = (
     Scenario(
@@ -355,7 +20,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "A prestart hook loads a model that does not fit the GPU.",
         "prestart_failed",
         "cuda_oom",
-        _prestart_out_of_memory,
+        drives.prestart_out_of_memory,
         says="CUDA out of memory",
     ),
     Scenario(
@@ -363,7 +28,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "A request is answered.",
         "completed",
         "no_failure",
-        _answers,
+        drives.answers,
         says="",
     ),
     Scenario(
@@ -371,7 +36,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The initializer loads a model whose licence was not accepted.",
         "init_failed",
         "gated_model_auth",
-        _initializer_raises,
+        drives.initializer_raises,
         says="gatedrepo",
     ),
     Scenario(
@@ -379,7 +44,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The second of two prestart hooks hangs; the phase has a bound.",
         "prestart_timeout",
         "timeout",
-        _prestart_times_out,
+        drives.prestart_times_out,
         says="fetch_weights",
     ),
     Scenario(
@@ -387,7 +52,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "An async initializer fails at once, before any request has come.",
         "init_failed",
         "config_invalid",
-        _async_initializer_raises,
+        drives.async_initializer_raises,
         says="VECTOR_STORE_URL",
     ),
     Scenario(
@@ -395,7 +60,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The worker's script fails while it is imported.",
         "boot_crashed",
         "import_error",
-        _boot_crashes,
+        drives.boot_crashes,
         says="flash_attention_kernels",
     ),
     Scenario(
@@ -403,7 +68,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The handler expects a key that the request does not have.",
         "handler_failed",
         "handler_exception",
-        _handler_raises,
+        drives.handler_raises,
         says="image_size",
     ),
     Scenario(
@@ -411,7 +76,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "A generator handler breaks after its third chunk.",
         "generator_failed",
         "cuda_error",
-        _generator_raises,
+        drives.generator_raises,
         says="device-side assert",
         handler_logs=True,
     ),
@@ -420,7 +85,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The caller cancels; the async handler lets itself be stopped.",
         "stopped",
         "request_cancelled",
-        _stopped,
+        drives.stopped,
         says="",
     ),
     Scenario(
@@ -428,7 +93,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The caller cancels; the handler catches the cancellation and returns a result.",
         "stop_swallowed",
         "request_cancelled",
-        _stop_swallowed,
+        drives.stop_swallowed,
         says="",
         handler_logs=True,
     ),
@@ -437,7 +102,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "A worker that was told to leave still claims a request, and leaves with it.",
         "stranded_claim",
         "terminated_by_platform",
-        _stranded,
+        drives.stranded,
         says="SIGTERM",
     ),
     Scenario(
@@ -445,7 +110,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The worker is killed in the middle of a request.",
         "worker_killed",
         "unknown",
-        _worker_killed,
+        drives.worker_killed,
         says="SIGKILL",
         names_setting="STALLSCOPE_HANDLER_LOGS",
     ),
@@ -454,7 +119,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The initializer finds the disk full while the worker holds three requests.",
         "init_failed",
         "disk_full",
-        _three_in_hand,
+        drives.three_in_hand,
         says="No space left on device",
     ),
     Scenario(
@@ -462,7 +127,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The platform refuses the result; the worker says it has finished.",
         "result_lost",
         "platform_api_error",
-        _result_refused,
+        drives.result_refused,
         says="400",
     ),
     Scenario(
@@ -470,7 +135,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The handler returns a dict with `error`.",
         "handler_returned_error",
         "disk_full",
-        _returns_error,
+        drives.returns_error,
         says="No space left on device",
         handler_logs=True,
         slow=True,
@@ -480,7 +145,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The handler ends the process.",
         "handler_exited",
         "handler_exception",
-        _handler_exits,
+        drives.handler_exits,
         says="SystemExit",
         slow=True,
     ),
@@ -489,7 +154,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "Native code crashes the process in the middle of a request.",
         "worker_crashed",
         "native_crash",
-        _native_crash,
+        drives.native_crash,
         says="SIGSEGV",
         slow=True,
     ),
@@ -498,7 +163,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The handler returns an object that JSON does not know.",
         "result_undeliverable",
         "output_not_serializable",
-        _cannot_encode,
+        drives.cannot_encode,
         says="JSON serializable",
         slow=True,
     ),
@@ -507,7 +172,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The caller cancels; the handler raises while it tidies up.",
         "stop_cleanup_failed",
         "handler_exception",
-        _cleanup_fails,
+        drives.cleanup_fails,
         says="half-done.png",
         slow=True,
     ),
@@ -516,7 +181,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The caller cancels; a sync handler blocks the worker's loop and delivers all the same.",
         "stop_late",
         "request_cancelled",
-        _stop_late,
+        drives.stop_late,
         says="",
         slow=True,
     ),
@@ -525,7 +190,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The handler raises CancelledError though nobody asked for a stop.",
         "self_cancelled",
         "handler_exception",
-        _cancels_itself,
+        drives.cancels_itself,
         says="CancelledError",
         slow=True,
     ),
@@ -534,7 +199,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The initializer hangs; it has a bound.",
         "init_timeout",
         "timeout",
-        _initializer_times_out,
+        drives.initializer_times_out,
         says="load_model",
         slow=True,
     ),
@@ -543,7 +208,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "A fitness check finds no GPU.",
         "fitness_failed",
         "gpu_unavailable",
-        _unfit,
+        drives.unfit,
         says="No CUDA GPUs are available",
         slow=True,
     ),
@@ -552,7 +217,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The caller cancels before any worker has come.",
         "cancelled_in_queue",
         "request_cancelled",
-        _cancelled_in_queue,
+        drives.cancelled_in_queue,
         says="",
         slow=True,
     ),
@@ -561,7 +226,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The caller sends an empty input, which is dropped on the way.",
         "empty_input_dropped",
         "input_invalid",
-        _empty_input,
+        drives.empty_input,
         says="",
         slow=True,
     ),
@@ -570,7 +235,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The batch that hands the request out holds an item without an id.",
         "claim_lost_on_intake",
         "platform_api_error",
-        _claim_lost,
+        drives.claim_lost,
         says="no id",
         slow=True,
     ),
@@ -579,7 +244,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The worker's script waits for a download while it is imported.",
         "boot_hung",
         "unknown",
-        _boot_hangs,
+        drives.boot_hangs,
         says="at import time",
         slow=True,
     ),
@@ -588,7 +253,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The engine, a child process of the worker, is killed; the handler waits for its answer.",
         "backend_dead",
         "cuda_oom",
-        _engine_dies,
+        drives.engine_dies,
         says="collector.demo.workers.engine",
         handler_logs=True,
         slow=True,
@@ -599,7 +264,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "Native code in the handler never gives Python back: event loop and threads stand still.",
         "worker_hung",
         "unknown",
-        _interpreter_held,
+        drives.interpreter_held,
         says="no thread",
         slow=True,
         while_it_lives=True,
@@ -609,7 +274,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The worker is killed while its prestart hook loads the model, with a request in hand.",
         "stranded_claim",
         "unknown",
-        _killed_in_prestart,
+        drives.killed_in_prestart,
         says="load_model",
         slow=True,
     ),
@@ -618,7 +283,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The caller cancels; the handler catches every cancellation and goes on.",
         "stop_ignored",
         "request_cancelled",
-        _stop_ignored,
+        drives.stop_ignored,
         says="ignored",
         slow=True,
     ),
@@ -627,7 +292,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
         "The caller cancels; the signal has another shape than the worker reads.",
         "stop_signal_lost",
         "platform_api_error",
-        _stop_signal_lost,
+        drives.stop_signal_lost,
         says="never reached",
         slow=True,
     ),
