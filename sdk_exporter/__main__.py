@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from sdk_exporter.recorder import keeper
 
 FLUSH_SECONDS = 2.0
+FLUSH_KEY = "STALLSCOPE_FLUSH_SECONDS"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code of the worker; 2 for a usage error, 126 and 127 as a shell for what cannot be run."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    flush_seconds, end_orphans, instrument = FLUSH_SECONDS, True, True
+    flush_seconds, end_orphans, instrument = _flush_seconds(), True, True
     if len(given) > 1 and given[0] == "--":
         command = given[1:]
     else:
@@ -38,9 +39,10 @@ def _parse(given: list[str]) -> tuple[list[str], float, bool, bool]:
     parser.add_argument(
         "--flush",
         type=_seconds,
-        default=FLUSH_SECONDS,
+        default=_flush_seconds(),
         metavar="SECONDS",
-        help="how long the exit may wait for the collector when the worker has ended (default: %(default)s)",
+        help=f"how long the exit may wait for the collector when the worker has ended (default: {FLUSH_KEY}, or "
+        f"{FLUSH_SECONDS:.0f})",
     )
     parser.add_argument(
         "--keep-children",
@@ -59,6 +61,14 @@ def _parse(given: list[str]) -> tuple[list[str], float, bool, bool]:
     if not command:
         parser.error("no command: put it behind `--`")
     return command, options.flush, not options.keep_children, not options.no_instrument
+
+
+def _flush_seconds() -> float:
+    """For those who cannot change the start command."""
+    try:
+        return _seconds(os.environ.get(FLUSH_KEY) or str(FLUSH_SECONDS))
+    except ValueError:
+        return FLUSH_SECONDS
 
 
 def _seconds(text: str) -> float:

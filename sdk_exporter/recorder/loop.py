@@ -49,7 +49,8 @@ _LARGE_BACKLOG_BYTES: Final = 4 << 20
 """The same for one that does not keep up."""
 _SAVING_SECONDS: Final = 1.0
 """Before the end of the flush, what is unsent is put on disk."""
-_LAST_WORDS_SECONDS: Final = 0.2
+_LAST_WORDS_SECONDS: Final = 0.35
+"""Left for the end itself, so that the exit as a whole keeps within the flush."""
 _GIVE_UP_SECONDS: Final = 0.25
 _TRIES_BEFORE_GIVING_UP: Final = 2
 _SILENT_SECONDS: Final = 1.0

@@ -35,7 +35,14 @@ async def _played(sink_url: str, folder: Path, *options: str, path: str | None =
         job = await _submit(platform)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "STALLSCOPE_"))}
         kept.pop("PYTHONPATH", None)
-        environment = kept | worker_env(platform.base, home=str(folder)) | {"OTEL_EXPORTER_OTLP_ENDPOINT": sink_url}
+        environment = (
+            kept
+            | worker_env(platform.base, home=str(folder))
+            | {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": sink_url,
+                "STALLSCOPE_FLUSH_SECONDS": "60",  # a busy machine may need more than the usual two seconds for the end
+            }
+        )
         if path is not None:
             environment["PYTHONPATH"] = path
         process = await asyncio.create_subprocess_exec(
