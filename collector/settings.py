@@ -109,6 +109,9 @@ class Settings(BaseModel):
         5.0, gt=0, description="How often workers, stop channels and alert rules are looked at."
     )
     public_url: str = Field("", description="Address of this server in a browser, for links in alerts.")
+    runbook_url: str = Field(
+        "", description="Where the runbooks that alerts name are; empty: `/docs/runbooks` of STALLSCOPE_PUBLIC_URL."
+    )
     alert_rules: str = Field("", description="A YAML file with alert rules over the built-in ones; see docs/alerts.md.")
     alert_webhook_url: SecretStr = Field(SecretStr(""), description="Alerts are POSTed there as JSON.")
     alert_webhook_secret: SecretStr = Field(

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from markupsafe import Markup
+
 from collector.alerts.listing import Alert
 from collector.diagnosis.answer import Answer, AnswerSpan, EvidenceItem, PhaseName, Verdict
 from collector.queries import EndpointSummary, GroupSummary, Overview, StandsOut, StopChannel, WorkerSummary
@@ -498,6 +500,14 @@ class VerdictDocsPage:
     site: Site = field(metadata=said("The frame."))
     verdicts: tuple[DocEntry, ...] = field(metadata=said("What happened to a request."))
     causes: tuple[DocEntry, ...] = field(metadata=said("Why it happened."))
+
+
+@dataclass(frozen=True, slots=True)
+class RunbookPage:
+    """What to do about an alert."""
+
+    site: Site = field(metadata=said("The frame."))
+    body: Markup = field(metadata=said("The page of `docs/runbooks`, as HTML."))
 
 
 @dataclass(frozen=True, slots=True)

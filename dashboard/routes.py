@@ -14,6 +14,7 @@ from dashboard.pages import (
     jobs,
     login,
     overview,
+    runbook,
     search,
     static,
     status,
@@ -48,6 +49,7 @@ router.get("/status")(status.status_page)
 router.get("/status.json")(status.status_json)
 router.get("/docs/verdicts")(verdict_docs.verdict_docs_page)
 router.get("/docs/verdicts.json")(verdict_docs.verdict_docs_json)
+router.get("/docs/runbooks/{name}")(runbook.runbook_page)
 router.get("/login")(login.login_page)
 router.post("/login")(login.login)
 router.get("/static/{name}")(static.static_page)

@@ -40,16 +40,26 @@ elif [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
 else
     note "no chromium with chromedriver, and no right to install it: the browser tests are skipped"
 fi
-# Unpacked beside the virtual environment and not installed: the package would start a Prometheus.
-if command -v promtool >/dev/null 2>&1 || [ -x .parts/usr/bin/promtool ]; then
-    :
-elif command -v apt-get >/dev/null 2>&1 && command -v dpkg-deb >/dev/null 2>&1; then
-    note "fetching promtool (20 MB)"
-    mkdir -p .parts
-    { [ "$(id -u)" != 0 ] || apt-get update -q; } >/dev/null 2>&1
-    (cd .parts && apt-get download -q prometheus && dpkg-deb -x prometheus_*.deb . && rm -f prometheus_*.deb) >/dev/null 2>&1 ||
-        note "apt-get could not fetch prometheus: the rule checks are skipped"
-else
-    note "no promtool, and no apt-get to fetch it: the rule checks are skipped"
+# Unpacked beside the virtual environment and not installed: the packages would start their servers.
+debian() {   # PROGRAM PACKAGE
+    if command -v "$1" >/dev/null 2>&1 || [ -x ".parts/usr/bin/$1" ]; then
+        return
+    elif command -v apt-get >/dev/null 2>&1 && command -v dpkg-deb >/dev/null 2>&1; then
+        note "fetching $2"
+        mkdir -p .parts
+        { [ "$(id -u)" != 0 ] || apt-get update -q; } >/dev/null 2>&1
+        (cd .parts && apt-get download -q "$2" && dpkg-deb -x "$2"_*.deb . && rm -f "$2"_*.deb) >/dev/null 2>&1 ||
+            note "apt-get could not fetch $2: the tests with it are skipped"
+    else
+        note "no $1, and no apt-get to fetch it: the tests with it are skipped"
+    fi
+}
+debian promtool prometheus   # and the server itself
+debian prometheus-alertmanager prometheus-alertmanager
+# Debian's Alertmanager reads its templates from this place alone.
+TEMPLATES=/usr/share/prometheus/alertmanager
+if [ ! -e "$TEMPLATES" ] && [ -d ".parts$TEMPLATES" ]; then
+    { mkdir -p "$TEMPLATES" && cp -R ".parts$TEMPLATES/." "$TEMPLATES"; } 2>/dev/null ||
+        note "no right to write $TEMPLATES: the tests with Alertmanager are skipped"
 fi
 exit 0

@@ -18,7 +18,17 @@ import httpx
 from pydantic import TypeAdapter
 
 from collector.alerts.incidents import STORM_MS, is_storm, stands_for, storm_of
-from collector.alerts.notices import Channel, DeliveryFailed, Notice, NoticeKind, alerts_url, dedup_key, notice_id
+from collector.alerts.notices import (
+    Channel,
+    DeliveryFailed,
+    Notice,
+    NoticeKind,
+    alerts_url,
+    dedup_key,
+    flat,
+    notice_id,
+    runbook_address,
+)
 from collector.alerts.rules import RuleSet
 from collector.clickhouse import Database
 from collector.diagnosis.answer import EvidenceItem
@@ -41,7 +51,6 @@ RATE_PER_10_MINUTES: Final = 30
 """Most openings told to one channel in ten minutes; further ones wait. Recoveries are told always."""
 RATE_WINDOW_MS: Final = 600_000
 AT_ONCE: Final = 4
-DOCS: Final = "https://github.com/stallscope/stallscope/blob/main/docs/runbooks"
 _EVIDENCE: Final = TypeAdapter(tuple[EvidenceItem, ...])
 
 
@@ -145,6 +154,7 @@ class Postman:
     channels: Mapping[str, Channel]
     rules: RuleSet
     public_url: str = ""
+    runbook_url: str = ""
     settle_seconds: float = SETTLE_SECONDS
     count: Callable[[str, str], None] = lambda channel, result: None
     """Told of each try: the channel, and sent, failed or refused."""
@@ -207,7 +217,7 @@ class Postman:
 
     def _waits(self, due: _Due, steps: Sequence[_Step], now_ms: int) -> bool:
         """Claimed by somebody lately, or failed and not yet to be tried again, or refused for good."""
-        mine = [step for step in steps if step.kind == due.kind and step.size == due.size]
+        mine = [step for step in steps if _is_step_of(step, due)]
         open_claims = _open_claims(mine, now_ms)
         failures = [step for step in mine if step.state in ("failed", "refused")]
         if open_claims:
@@ -220,9 +230,7 @@ class Postman:
         return now_ms - max(step.at_ms for step in failures) < pause
 
     def _has_claim(self, due: _Due, steps: Sequence[_Step], now_ms: int) -> bool:
-        mine = [
-            step for step in steps if step.channel == due.channel and step.kind == due.kind and step.size == due.size
-        ]
+        mine = [step for step in steps if step.channel == due.channel and _is_step_of(step, due)]
         claims = _open_claims(mine, now_ms)
         return bool(claims) and min(claims, key=lambda step: (step.stored_ns, step.collector)).collector == (
             self.collector
@@ -232,9 +240,7 @@ class Postman:
 
     async def told_before(self, db: Database, alerts: Sequence[FindingRow], now: datetime) -> None:
         """These were told while the store was away, when nothing could be recorded."""
-        due = [
-            _Due(row, "open", name, _level(row.size)) for row in alerts if row.state == "open" for name in self.channels
-        ]
+        due = [_Due(row, "open", name, row.size) for row in alerts if row.state == "open" for name in self.channels]
         await self._record(db, [self._step(one, "sent", ms_of(now), "told while the store was away") for one in due])
 
     async def _tell(self, db: Database, due: Sequence[_Due], now: datetime) -> int:
@@ -266,7 +272,7 @@ class Postman:
         rule = self.rules.named(row.rule)
         evidence = _EVIDENCE.validate_json(row.evidence or "[]")
         return Notice(
-            id=notice_id(row.tenant, row.key, row.occurrence, kind, size),
+            id=notice_id(row.tenant, row.key, row.occurrence, kind, _level(size)),
             dedup_key=dedup_key(row.tenant, row.rule, row.subject),
             kind=kind,
             tenant=row.tenant,
@@ -274,15 +280,15 @@ class Postman:
             group=row.subject,
             code=row.code,
             severity=row.severity,  # type: ignore[arg-type]  # written by the ledger from a Severity
-            sentence=row.sentence,
+            sentence=flat(row.sentence),
             endpoint_id=row.endpoint_id or None,
             worker_ids=tuple(row.worker_ids),
             job_ids=tuple(row.job_ids),
             opened_at=time_of_ms(row.opened_ms),
             resolved_at=time_of_ms(row.resolved_ms) if row.resolved_ms else None,
             url=alerts_url(self.public_url, exposed_key(row)),
-            runbook_url=_runbook(rule.runbook if rule else ""),
-            evidence=tuple(item.text for item in evidence[:5]),
+            runbook_url=runbook_address(self.runbook_url, self.public_url, rule.runbook if rule else ""),
+            evidence=tuple(flat(item.text) for item in evidence[:5]),
         )
 
     def _step(self, due: _Due, state: str, at_ms: int, detail: str) -> DeliveryRow:
@@ -318,14 +324,18 @@ def _next(
         is_owed = bool(opened) and not any(step.kind == "resolved" for step in sent)
         return _Due(row, "resolved", channel, 0) if is_owed and now_ms - row.resolved_ms < TELL_FOR_MS else None
     if not opened:
-        return None if is_silent else _Due(row, "open", channel, _level(row.size))
+        return None if is_silent else _Due(row, "open", channel, row.size)
     told = max(step.size for step in opened)
-    if not is_silent and _level(row.size) > told:
-        return _Due(row, "spread", channel, _level(row.size))
+    if not is_silent and row.size >= SPREAD * told:
+        return _Due(row, "spread", channel, row.size)
     newest = max(step.at_ms for step in opened)
     if repeat_seconds is not None and now_ms - newest >= repeat_seconds * 1000:
         return _Due(row, "open", channel, told, is_repeat=True)
     return None
+
+
+def _is_step_of(step: _Step, due: _Due) -> bool:
+    return step.kind == due.kind and _level(step.size) == _level(due.size)
 
 
 def _level(size: int) -> int:
@@ -355,10 +365,6 @@ def _within_rate(due: Sequence[_Due], told: Mapping[str, int]) -> list[_Due]:
             counts[one.channel] = counts.get(one.channel, 0) + 1
         kept.append(one)
     return kept
-
-
-def _runbook(name: str) -> str:
-    return f"{DOCS}/{name}.md" if name and "/" not in name else name
 
 
 # -------------------------------------------------------------------------------------------------------- the store

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
-from collector.alerts.notices import TIMEOUT_SECONDS, DeliveryFailed, Notice
+from collector.alerts.notices import TIMEOUT_SECONDS, DeliveryFailed, Notice, flat
 from collector.settings import SettingsError
 from sdk_exporter.bounds import clip
 
@@ -73,7 +73,7 @@ class Email:
 def message(notice: Notice, sender: str, recipients: tuple[str, ...], now: datetime) -> EmailMessage:
     """The letter. Header values are one line whatever a worker's id holds."""
     letter = EmailMessage()
-    letter["Subject"] = clip(" ".join(f"[{notice.severity}] {notice.title}".split()), 200)
+    letter["Subject"] = clip(flat(f"[{notice.severity}] {notice.title}"), 200)
     letter["From"], letter["To"] = sender, ", ".join(recipients)
     letter["Date"] = format_datetime(now)
     thread = f"<{hashlib.sha256(notice.dedup_key.encode()).hexdigest()[:32]}@stallscope.invalid>"
@@ -81,15 +81,15 @@ def message(notice: Notice, sender: str, recipients: tuple[str, ...], now: datet
     letter["References"] = letter["In-Reply-To"] = thread
     letter["Auto-Submitted"] = "auto-generated"
     lines = [
-        notice.title,
+        flat(notice.title),
         "",
         f"Rule: {notice.rule}   Severity: {notice.severity}   Tenant: {notice.tenant}",
         f"Since: {notice.opened_at:%Y-%m-%d %H:%M:%S} UTC",
     ]
     if notice.endpoint_id:
-        lines.append(f"Endpoint: {notice.endpoint_id}")
-    lines += [f"{words}: {', '.join(ids[:20])}" for words, ids in _ids(notice) if ids]
-    lines += [f"> {line}" for line in notice.evidence]
+        lines.append(f"Endpoint: {flat(notice.endpoint_id)}")
+    lines += [f"{words}: {', '.join(flat(one) for one in ids[:20])}" for words, ids in _ids(notice) if ids]
+    lines += [f"> {flat(line)}" for line in notice.evidence]
     lines += [f"{words}: {address}" for words, address in (("Alerts", notice.url), ("Runbook", notice.runbook_url))
               if address]  # fmt: skip
     letter.set_content("\n".join(lines) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Final, Literal, Protocol
@@ -11,6 +12,9 @@ from urllib.parse import urlencode
 import httpx
 
 from collector.watch.ledger import Severity
+
+_UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+"""Controls, and what turns the direction of text or has no width: a name may hold them, to look like another."""
 
 NoticeKind = Literal["open", "spread", "resolved", "test"]
 DEDUP_BYTES: Final = 255
@@ -68,6 +72,12 @@ class Channel(Protocol):
         """Tell it. Raises DeliveryFailed."""
 
 
+def flat(text: str) -> str:
+    """`text` on one line, of characters that can be seen: the rest is a `\N{REPLACEMENT CHARACTER}`."""
+    seen = _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
+    return seen.encode("utf-8", "replace").decode()
+
+
 def dedup_key(tenant: str, rule: str, group: str) -> str:
     """Tenant, rule and group: readable where it fits, else with a digest at its end."""
     whole = f"stallscope/{tenant}/{rule}/{group}"
@@ -86,6 +96,14 @@ def notice_id(tenant: str, key: str, occurrence: int, kind: str, size: int) -> s
 def alerts_url(public_url: str, key: str) -> str:
     """Where the alert can be seen."""
     return f"{public_url.rstrip('/')}/alerts?{urlencode({'key': key})}" if public_url else ""
+
+
+def runbook_address(base: str, public_url: str, name: str) -> str:
+    """Where the runbook is; empty where no address of it is known. A name that is an address already is kept."""
+    if not name or "/" in name:
+        return name
+    base = base or (f"{public_url.rstrip('/')}/docs/runbooks" if public_url else "")
+    return f"{base.rstrip('/')}/{name}" if base else ""
 
 
 async def post(

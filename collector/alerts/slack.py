@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 
 import httpx
 
-from collector.alerts.notices import Notice, post
+from collector.alerts.notices import Notice, flat, post
 from collector.json_forms import json_bytes
 from sdk_exporter.bounds import clip
 
@@ -34,22 +34,25 @@ class Slack:
 def message(notice: Notice) -> dict[str, Any]:
     """The body: a line for the notification, and the same with its facts."""
     title = f"{MARKS[notice.kind]} {escaped(notice.title)}"
-    facts = [f"*{notice.severity}*", f"rule {escaped(notice.rule)}", f"tenant {escaped(notice.tenant)}"]
+    facts = [notice.severity, f"rule {notice.rule}", f"tenant {notice.tenant}"]
     if notice.endpoint_id:
-        facts.append(f"endpoint {escaped(notice.endpoint_id)}")
+        facts.append(f"endpoint {flat(notice.endpoint_id)}")
     facts.append(f"since {notice.opened_at:%Y-%m-%d %H:%M} UTC")
+    elements = [_plain(escaped(" · ".join(facts)))]
     links = [(notice.url, "Alerts"), (notice.runbook_url, "Runbook")]
-    facts += [f"<{address}|{words}>" for address, words in links if address]
-    blocks: list[dict[str, Any]] = [{"type": "section", "text": _text(title)}]
+    if told := " · ".join(f"<{address}|{words}>" for address, words in links if address):
+        elements.append({"type": "mrkdwn", "text": told, "verbatim": True})
+    blocks: list[dict[str, Any]] = [{"type": "section", "text": _plain(title)}]
     if notice.evidence:
-        quoted = "\n".join(f"> {escaped(' '.join(line.split()))}" for line in notice.evidence)
-        blocks.append({"type": "section", "text": _text(quoted)})
-    blocks.append({"type": "context", "elements": [_text(" · ".join(facts))]})
-    return {"text": clip(title, SECTION_BYTES), "blocks": blocks, "unfurl_links": False}
+        quoted = "\n".join(f"> {escaped(flat(line))}" for line in notice.evidence)
+        blocks.append({"type": "section", "text": _plain(quoted)})
+    blocks.append({"type": "context", "elements": elements})
+    return {"text": clip(title, SECTION_BYTES), "mrkdwn": False, "blocks": blocks, "unfurl_links": False}
 
 
-def _text(text: str) -> dict[str, str]:
-    return {"type": "mrkdwn", "text": clip(text, SECTION_BYTES)}
+def _plain(text: str) -> dict[str, Any]:
+    """Text without markup: a worker's name cannot be bold, a link or an emoji."""
+    return {"type": "plain_text", "text": clip(text, SECTION_BYTES), "emoji": False}
 
 
 def escaped(text: str) -> str:

@@ -64,6 +64,7 @@ class Watch:
     channels: Mapping[str, Channel] = field(default_factory=dict)
     tenants: frozenset[str] = frozenset({DEFAULT_TENANT})
     public_url: str = ""
+    runbook_url: str = ""
     heartbeat_url: str = ""
     collector: str = field(default_factory=lambda: uuid.uuid4().hex)
     settle_seconds: float = 0.5
@@ -82,7 +83,9 @@ class Watch:
 
     def __post_init__(self) -> None:
         self._evaluator = Evaluator(self.collector)
-        self._postman = Postman(self.collector, self.channels, self.rules, self.public_url, self.settle_seconds)
+        self._postman = Postman(
+            self.collector, self.channels, self.rules, self.public_url, self.runbook_url, self.settle_seconds
+        )
         self._postman.count = lambda channel, result: self.metrics.notices.labels(channel, result).inc()
         self._switch = DeadMansSwitch(self.heartbeat_url)
 
@@ -95,6 +98,7 @@ class Watch:
             channels=channels_of(settings, rules.channels),
             tenants=Tokens.of(settings).tenants or frozenset({DEFAULT_TENANT}),
             public_url=settings.public_url,
+            runbook_url=settings.runbook_url,
             heartbeat_url=settings.alert_heartbeat_url.get_secret_value(),
             _rules_stamp=stamp_of(settings.alert_rules),
         )

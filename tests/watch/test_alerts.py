@@ -256,23 +256,23 @@ async def test_fifty_endpoints_at_once_are_one_word_and_one_recovery(fleet: Flee
 async def test_a_storm_that_comes_by_and_by_is_two_words_and_a_later_incident_one_more(
     fleet: Fleet, sink: HttpSink
 ) -> None:
-    for number in range(14):
+    for number in range(34):
         fleet.add(1, f"endpoint-{number:02}")
     mine = watcher(sink)
     await fleet.calm(mine)
-    for workers in (fleet.workers[:1], fleet.workers[1:2], fleet.workers[2:3], fleet.workers[3:12]):
+    for workers in (fleet.workers[:1], fleet.workers[1:2], fleet.workers[2:3], fleet.workers[3:31]):
         await _all_dead(fleet, workers)
         await fleet.live(15, mine)
     assert told(sink) == [("DeadStopChannel", kind) for kind in ("open", "open", "spread")]
     first, storm, grown = (got.json["sentence"] for got in sink.got)
     assert "endpoint endpoint-00 is dead" in first
     assert storm.startswith("DeadStopChannel on 3 endpoints")
-    assert grown.startswith("DeadStopChannel on 12 endpoints")
+    assert grown.startswith("DeadStopChannel on 31 endpoints")
     fleet.now += timedelta(minutes=20)
     await fleet.tell(*(worker.beat(fleet.now) for worker in fleet.workers))
-    await _all_dead(fleet, fleet.workers[12:13])
+    await _all_dead(fleet, fleet.workers[32:33])
     await fleet.live(45, mine)
-    assert "endpoint endpoint-12 is dead" in sink.got[3].json["sentence"], "it is another incident"
+    assert "endpoint endpoint-32 is dead" in sink.got[3].json["sentence"], "it is another incident"
 
 
 async def test_two_endpoints_are_two_words(fleet: Fleet, sink: HttpSink) -> None:

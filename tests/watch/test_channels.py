@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -17,7 +17,7 @@ from sinks import HttpSink, MailSink, http_sink, mail_sink
 from collector.alerts.alertmanager import Alertmanager
 from collector.alerts.channels import channels_of
 from collector.alerts.email import Email
-from collector.alerts.notices import Channel, DeliveryFailed, Notice, dedup_key
+from collector.alerts.notices import Channel, DeliveryFailed, Notice, dedup_key, flat, runbook_address
 from collector.alerts.pagerduty import PagerDuty
 from collector.alerts.slack import Slack
 from collector.alerts.webhook import Webhook
@@ -77,8 +77,42 @@ async def test_slack_gets_no_mention_out_of_a_log_line(sink: HttpSink) -> None:
     await send(Slack(f"{sink.url}/services/x"))
     (got,) = sink.got
     assert "<!channel>" not in got.body.decode()
-    assert "&lt;!channel&gt; &amp; co second line" in got.json["blocks"][1]["text"]["text"]
+    assert got.json["blocks"][1]["text"]["text"] == "> &lt;!channel&gt; &amp; co second line"
     assert got.json["text"].endswith(NOTICE.sentence)
+
+
+HOSTILE = (
+    "Stop channel of endpoint *a* _b_ ~c~ `d` <!channel> <https://evil.example|click> [x](https://evil.example)"
+    " \u202edaed\u2066\x00\x1b[31m\ud800\r\nBcc: all@example.org\nFrom: boss@example.org\u2028 is dead"
+)
+
+
+async def test_slack_takes_no_markup_from_a_name(sink: HttpSink) -> None:
+    await send(Slack(sink.url), replace(NOTICE, sentence=flat(HOSTILE), endpoint_id=HOSTILE, evidence=(HOSTILE,)))
+    message = sink.got[0].json
+    assert message["mrkdwn"] is False
+    texts = [block["text"] for block in message["blocks"] if "text" in block]
+    texts += [element for block in message["blocks"] for element in block.get("elements", [])]
+    marked = [text["text"] for text in texts if text["type"] != "plain_text"]
+    assert marked == ["<https://stallscope.example/alerts|Alerts> · <https://stallscope.example/runbook|Runbook>"]
+    assert "<!channel>" not in sink.got[0].body.decode()
+
+
+async def test_a_letter_takes_no_header_and_no_hidden_character_from_a_name(mail: MailSink) -> None:
+    hostile = replace(NOTICE, sentence=HOSTILE, endpoint_id=HOSTILE, worker_ids=(HOSTILE,), evidence=(HOSTILE,))
+    await send(Email(mail.url, "stallscope@example.org", ("a@example.org",)), hostile)
+    (got,) = mail.got
+    assert (got["Bcc"], got["From"], got["To"]) == (None, "stallscope@example.org", "a@example.org")
+    text = got.get_content() + str(got["Subject"])
+    assert not set(text) & set("\x00\x1b\u202e\u2066\u2028")
+    assert not [line for line in got.get_content().splitlines() if line.startswith(("Bcc:", "From:"))]
+
+
+@pytest.mark.parametrize("make", [Webhook, Alertmanager, lambda url: PagerDuty("key", url)])
+async def test_other_channels_carry_a_hostile_name_whole(sink: HttpSink, make: Callable[[str], Channel]) -> None:
+    await send(make(sink.url), replace(NOTICE, sentence=flat(HOSTILE), endpoint_id="a\r\nb", evidence=(flat(HOSTILE),)))
+    assert "\\ud800" not in sink.got[0].body.decode()
+    assert sink.got[0].json
 
 
 async def test_pagerduty_triggers_and_resolves_one_incident(sink: HttpSink) -> None:
@@ -159,3 +193,17 @@ def test_settings_name_channels_and_a_bad_one_stops_the_server() -> None:
         channels_of(Settings(alert_slack_url=SecretStr("slack.com/x")))
     with pytest.raises(SettingsError, match="STALLSCOPE_ALERT_EMAIL_FROM"):
         channels_of(Settings(alert_smtp_url=SecretStr("smtp://mail.example.org")))
+
+
+@pytest.mark.parametrize(
+    ("base", "public", "name", "address"),
+    [
+        ("", "", "crash-loop", ""),
+        ("", "https://s.example/", "crash-loop", "https://s.example/docs/runbooks/crash-loop"),
+        ("https://wiki.example/r/", "https://s.example", "crash-loop", "https://wiki.example/r/crash-loop"),
+        ("", "", "https://wiki.example/mine", "https://wiki.example/mine"),
+        ("https://wiki.example", "", "", ""),
+    ],
+)
+def test_a_runbook_has_an_address_that_opens(base: str, public: str, name: str, address: str) -> None:
+    assert runbook_address(base, public, name) == address

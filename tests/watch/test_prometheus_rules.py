@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import httpx
 import pytest
-from parts import eventually, skip_or_fail
+from debian import program
+from parts import eventually
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "helm" / "alerts" / "stallscope.rules.yaml"
@@ -18,12 +17,7 @@ RULES = ROOT / "helm" / "alerts" / "stallscope.rules.yaml"
 
 @pytest.fixture
 def promtool() -> str:
-    """The system's, or what `tests/fetch_parts.sh` unpacked from Debian's package; PROMTOOL names another."""
-    unpacked = ROOT / ".parts" / "usr" / "bin"
-    found = os.environ.get("PROMTOOL") or shutil.which("promtool") or shutil.which("promtool", path=str(unpacked))
-    if not found:
-        skip_or_fail("no promtool: `sh tests/fetch_parts.sh` fetches it where it may, or set PROMTOOL")
-    return str(found)
+    return program("promtool")
 
 
 @pytest.mark.parametrize("words", [("check", "rules", "stallscope.rules.yaml"),

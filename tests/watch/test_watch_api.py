@@ -105,3 +105,13 @@ async def test_pages_tell_the_same(fleet: Fleet, client: httpx.AsyncClient) -> N
     assert twin["items"][0]["rule"] == "DeadStopChannel"
     channels = (await client.get("/stop-channels", headers={"accept": "text/html"})).text
     assert "is dead on 1 of 1 workers" in channels
+
+
+async def test_the_runbook_that_an_alert_names_opens_for_everyone(fleet: Fleet, client: httpx.AsyncClient) -> None:
+    for rule in load(None).rules:
+        page = await client.get(f"/docs/runbooks/{rule.runbook}", headers={"authorization": ""})
+        assert page.status_code == 200, rule.runbook
+        assert f"<h1>{rule.name}</h1>" in page.text
+        assert "<h2>What to do</h2>" in page.text
+    for name in ("nothing", "..%2Fsettings", "%2e%2e", "a" * 5000, "crash-loop.md.md"):
+        assert (await client.get(f"/docs/runbooks/{name}")).status_code == 404, name
