@@ -151,7 +151,14 @@ def _is_notice(told: _Told, hit: Hit) -> bool:
         and not _FAILS.search(said.text[:400])
     ):
         return True
-    return _DOES_WITHOUT.search(said.text[:400]) is not None
+    following = told.reading.statements[hit.index + 1 : hit.index + 2]
+    return _DOES_WITHOUT.search(said.text[:400]) is not None or any(
+        _GOES_ON.match(line.core) and not line.exception for line in following
+    )
+
+
+# The next line says that the program does without: no mere new try, which may fail the same way.
+_GOES_ON = re.compile(r"(?:fall(?:ing|s) back|(?:continu|proceed)ing (?:without|anyway)|skipping)\b", re.IGNORECASE)
 
 
 def _outlasts(hit: Hit) -> bool:
@@ -305,8 +312,7 @@ def _of_exit(told: _Told, ended: Exit) -> _Found:
 # A line without a level that says of itself that something failed.
 _COMPLAINS = re.compile(
     r"\b(?:fatal|error|panic|critical|failed|giving up|gave up|aborted|cannot continue|could not|exception|unable"
-    r"|invalid"
-    r"|unable|invalid|terminating)\b",
+    r"|invalid|terminating)\b",
     re.IGNORECASE,
 )
 

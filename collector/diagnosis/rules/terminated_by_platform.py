@@ -29,6 +29,7 @@ RULE = Rule(
             r"|DUE TO (?:PREEMPTION|NODE FAIL(?:URE)?)|Power key pressed"
             r"|System is (?:powering down|rebooting)|The system is going down"
             r"|\b(?:pod|node|container|worker|instance)\b[^\n]{0,60}evicted|Reason:\s{0,20}Evicted|Evicting pod"
+            r"|The node had condition"
             r"|TaintManagerEviction|node (?:is )?(?:being )?(?:drained"
             r"|shutting down|shutdown|not ready|lost)|NodeNotReady|NodeShutdown"
             r"|pod (?:was )?(?:deleted|evicted|terminated by)|host (?:is going down|maintenance"
