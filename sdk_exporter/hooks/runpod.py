@@ -258,6 +258,12 @@ def _delivery_of(args: Arguments, kwargs: Keywords) -> Delivery:
     return result
 
 
+def around_progress(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
+    """rp_progress._thread_target: what `progress_update` runs on a thread, whoever holds that by name."""
+    events.progress()
+    return wrapped(*args, **kwargs)
+
+
 async def around_stream_result(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
     """rp_job.stream_result: a chunk that the platform does not take is skipped, and the SDK goes on with the next."""
     chunk = Chunk()
@@ -293,6 +299,7 @@ HOOKS: Final[tuple[tuple[str, str, Callable[..., Any]], ...]] = (
     (f"{_MODULES}.rp_job", "send_result", around_send_result),
     (f"{_MODULES}.rp_scale", "send_result", around_send_result),
     (f"{_MODULES}.rp_job", "stream_result", around_stream_result),
+    (f"{_MODULES}.rp_progress", "_thread_target", around_progress),
     (f"{_MODULES}.rp_scale", "get_stop_signals", polls.around_get_stops),
     (f"{_MODULES}.rp_scale", "JobScaler.stop_job", polls.around_stop_job),
     (f"{_MODULES}.rp_scale", "JobScaler.handle_shutdown", life.around_shutdown),

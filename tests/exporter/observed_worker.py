@@ -47,8 +47,15 @@ class ObservedWorker:
 
     def loop_beat_ns(self) -> int:
         """When the worker's event loop beat last, by the machine's monotonic clock; 0: no loop runs."""
+        return self._beat_ns(spool.Page.LOOP_BEAT)
+
+    def progress_beat_ns(self) -> int:
+        """When a handler gave its last sign, by the same clock."""
+        return self._beat_ns(spool.Page.PROGRESS_BEAT)
+
+    def _beat_ns(self, offset: int) -> int:
         page = (self.directory / "page").read_bytes()
-        return int.from_bytes(page[spool.Page.LOOP_BEAT : spool.Page.LOOP_BEAT + 8], "little")
+        return int.from_bytes(page[offset : offset + 8], "little")
 
     def output(self) -> str:
         return (self.directory / "output").read_text(errors="replace")

@@ -360,3 +360,35 @@ async def test_a_stream_that_is_stopped_or_ends_itself_with_an_error_chunk(platf
         assert (runs[stopped]["s"], runs[stopped]["a"]) == ("unset", {**kind, "stallscope.handler.chunks": 1})
         (stop,) = spans(worker, "job.stop")
         assert (stop["j"], stop["a"]["stallscope.stop.outcome"]) == (stopped, "stopped")
+
+
+REPORTS = """
+import pathlib, time
+import runpod
+
+def handler(job):
+    print("computing", flush=True)
+    while not pathlib.Path("report").exists():
+        time.sleep(0.02)
+    runpod.serverless.progress_update(job, "half")
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+    return 1
+
+runpod.serverless.start({"handler": handler})
+"""
+
+
+async def test_progress_that_a_handler_reports_is_a_sign_of_it(platform: Platform, tmp_path: Path) -> None:
+    """A handler that blocks the loop for minutes and says how far it is does not hang."""
+    async with observed_worker(platform, tmp_path, REPORTS) as worker:
+        job_id = await worker.submit(number=1)
+        await worker.wait_output("computing")
+        before = worker.progress_beat_ns()
+        (worker.directory / "report").touch()
+        await worker.wait_for(lambda _: worker.progress_beat_ns() > before, "sign of the handler")
+        await platform.wait_event("job-done", job=job_id)
+        (worker.directory / "go").touch()
+        await platform.wait_status(job_id, "COMPLETED")
+        await worker.wait_span("job.deliver")
+        assert len(spans(worker, "job.deliver")) == 1  # the report is none
