@@ -35,6 +35,8 @@ CLOSE_SECONDS: Final = 10.0
 """How long the last batches may take when the server stops."""
 INSERTS_TO_FIND: Final = 200
 """Most inserts to find what the store refuses in one batch; what is then still together is set aside together."""
+QUARANTINE_ROWS: Final = 10_000
+"""Most rows of `quarantine`: enough to see what is wrong."""
 REFUSED_BYTES: Final = 64 << 10
 """Most bytes of a set-aside piece that are kept."""
 
@@ -160,11 +162,15 @@ class SpanWriter:
         log.error("set aside %d spans that the store refuses: %s", spans, why, exc_info=why)
         row = Quarantined.of(tenant, str(why.__cause__ or why), spans, data[:REFUSED_BYTES])
         try:
-            await self._db.insert("quarantine", [row], token=token)
+            [aside] = await self._db.query("SELECT count() AS rows FROM quarantine")
+            if aside["rows"] < QUARANTINE_ROWS:
+                await self._db.insert("quarantine", [row], token=token)
+            else:
+                log.error("and `quarantine` is full with %d rows: they are lost", aside["rows"])
         except StoreUnavailable as error:
             return error
         except StoreRefused:
-            log.exception("and it could not be set aside: it is lost")
+            log.exception("and they could not be set aside: they are lost")
         self._metrics.quarantined.inc(spans)
         return None
 

@@ -17,6 +17,7 @@ import click
 from collector.cli.failures import FAILED
 
 if TYPE_CHECKING:
+    from collector.clickhouse import Database
     from collector.settings import Settings
 
 FREE_BYTES: Final = 1 << 30
@@ -104,12 +105,21 @@ async def _store(settings: Settings) -> list[Finding]:
         told = (await db.query("SELECT toUnixTimestamp64Milli(now64(3)) AS now_ms"))[0]["now_ms"] / 1000
         findings = [Finding("store", True, "answers"), _clock(told, began, time.time())]
         waiting = [migration.name for migration in await migrate.plan(db)]
+        if not waiting:
+            findings.append(await _quarantine(db))
     except StallscopeError as error:
         return [Finding("migrations", False, str(error))]
     finally:
         await db.close()
     detail = f"{len(waiting)} wait: run `stallscope migrate`" if waiting else "all applied"
     return [*findings, Finding("migrations", not waiting, detail)]
+
+
+async def _quarantine(db: Database) -> Finding:
+    [aside] = await db.query("SELECT sum(spans) AS spans, anyLast(reason) AS reason FROM quarantine")
+    if not aside["spans"]:
+        return Finding("quarantine", True, "empty")
+    return Finding("quarantine", False, f"{aside['spans']} spans that the store refused; {aside['reason']}")
 
 
 def _clock(told: float, began: float, ended: float) -> Finding:

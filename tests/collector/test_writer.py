@@ -12,6 +12,8 @@ from otlp_bytes import request_of, span
 from parts import eventually
 
 from collector import staging
+from collector import writer as writer_module
+from collector.cli.doctor import _quarantine
 from collector.clickhouse import Database
 from collector.decode import Rejections, span_rows
 from collector.metrics import Metrics
@@ -98,6 +100,19 @@ async def test_what_the_store_refuses_is_found_and_set_aside_alone(db: Database)
     assert all("sound" in row["reason"] for row in aside), "the store's own reason: the constraint"
     assert {b"poison one" in base64.b64decode(row["data"]) for row in aside} == {True, False}
     assert metrics.quarantined._value.get() == 2
+    found = await _quarantine(db)
+    assert not found.ok
+    assert found.detail.startswith("2 spans")
+
+
+async def test_the_quarantine_is_bounded(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "QUARANTINE_ROWS", 3)
+    await db.command("ALTER TABLE spans ADD CONSTRAINT sound CHECK name NOT LIKE 'poison%'")
+    writer = SpanWriter(db, Metrics())
+    await writer.write(request([dataclasses.replace(row, name="poison") for row in rows(8)]))
+    await writer.close()
+    assert await db.query("SELECT count() AS n FROM quarantine") == [{"n": 3}]
+    assert await count(db) == 0
 
 
 async def test_a_client_that_goes_away_disturbs_nobody(db: Database) -> None:
