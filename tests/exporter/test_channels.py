@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from observed_worker import PATIENCE_SECONDS, ObservedWorker, observed_worker, spans
+from observed_worker import ObservedWorker, observed_worker, spans
 
 from collector.demo.platform import Fault, Platform
 from sdk_exporter import spool
@@ -324,9 +323,9 @@ async def test_a_worker_without_a_stop_channel_says_so(platform: Platform, tmp_p
 
 
 ADDRESSES = {
-    "https://127.0.0.1:{port}": "ClientConnectorSSLError",  # TLS to a port that speaks none
-    "http://127.0.0.1:9": "ClientConnectorError",
-    "http://platform.invalid": "ClientConnectorDNSError",
+    "https://127.0.0.1:{port}": {"ClientConnectorSSLError"},  # TLS to a port that speaks none
+    "http://127.0.0.1:9": {"ClientConnectorError"},
+    "http://platform.invalid": {"ClientConnectorDNSError", "ClientConnectorError"},  # before aiohttp 3.10 the latter
 }
 
 
@@ -345,21 +344,24 @@ async def test_an_address_that_cannot_be_reached_is_told_by_its_error(platform: 
                 found.add(report[Key.ERROR_TYPE].removeprefix("aiohttp.client_exceptions."))
             return found
 
-    assert await asyncio.gather(*map(error_of, ADDRESSES)) == [{error} for error in ADDRESSES.values()]
+    found = await asyncio.gather(*map(error_of, ADDRESSES))
+    assert [len(errors) for errors in found] == [1, 1, 1]
+    assert all(errors <= expected for errors, expected in zip(found, ADDRESSES.values(), strict=True)), found
 
 
-@pytest.mark.parametrize("watched", ["with", "without"])
-def test_the_sdks_pauses_and_bounds_are_its_own(tmp_path: Path, watched: str) -> None:  # A48
+async def test_the_sdks_pauses_and_bounds_are_its_own(tmp_path: Path) -> None:  # A48
     """Seconds of a clock that jumps: 1 after an empty answer or an error, 5 after 429, 90 for one that never comes."""
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("virtual_time.py")), watched],
-        env={**os.environ, "HOME": str(tmp_path), "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["asked"] == [0.0, 1.0, 6.0, 7.0, 8.0, 9.0, 99.0]
+
+    async def asked(watched: str) -> list[float]:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(Path(__file__).with_name("virtual_time.py")), watched),
+            env={**os.environ, "HOME": str(tmp_path), "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        stdout, _ = await process.communicate()
+        return list(json.loads(stdout)["asked"])
+
+    assert await asyncio.gather(asked("with"), asked("without")) == [[0.0, 1.0, 6.0, 7.0, 8.0, 9.0, 99.0]] * 2
 
 
 SHORT_BOUND = """

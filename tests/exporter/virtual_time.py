@@ -1,9 +1,9 @@
-"""The SDK's loop against the simulator in one process, under a clock that jumps to the next timer when all is quiet.
+"""The SDK's stop loop against the simulator in one process. Its clock jumps to the next timer when all is quiet.
 
     python virtual_time.py {with|without}
 
 Prints, as JSON, when the stop channel was polled, in seconds of that clock, for a row of answers that make the SDK
-pause. Nothing is waited for: 90 seconds take none.
+pause. Nothing is waited for: its 90 seconds take none.
 """
 
 from __future__ import annotations
@@ -15,24 +15,22 @@ import selectors
 import sys
 from typing import Any
 
+from collector.demo import platform as simulator
 from collector.demo.platform import Fault, Platform, running_platform, worker_env
 
-QUIET_LOOKS = 3
-"""A loopback answer is there when the system call that sent it returns; looked for more than once all the same."""
+QUIET_SECONDS = 0.1
+"""Real ones, in which nothing came: an answer over loopback is there sooner, however busy the machine."""
 
 
 class JumpingSelector(selectors.DefaultSelector):
-    """Never waits: where nothing is to be read, time goes on to the next timer."""
+    """Where nothing is to be read, time goes on to the next timer."""
 
     loop: VirtualLoop
 
     def select(self, timeout: float | None = None) -> Any:
-        for _ in range(QUIET_LOOKS if timeout is None or timeout > 0 else 1):
-            if events := super().select(0):
-                return events
-        if timeout is None:
-            raise RuntimeError("nothing will ever happen")
-        self.loop.now += max(timeout, 0.0)
+        if events := super().select(timeout if timeout is None else min(timeout, QUIET_SECONDS)):
+            return events
+        self.loop.now += max(timeout or 0.0, 0.0)
         return []
 
 
@@ -59,8 +57,7 @@ ANSWERS = (
 
 
 async def polls(is_watched: bool) -> list[float]:
-    """When the stop channel was asked, until it was asked twice after a poll that nobody answered."""
-    loop = asyncio.get_running_loop()
+    """When the stop channel was asked, until it was asked again after a poll that nobody answered."""
     async with running_platform(hold_seconds=3600.0, stop_hold_seconds=3600.0) as platform:
         os.environ.update(worker_env(platform.base, "e", "w"), RUNPOD_LOG_LEVEL="NOTSET")
         for answer in ANSWERS:
@@ -69,31 +66,28 @@ async def polls(is_watched: bool) -> list[float]:
             import sdk_exporter
 
             sdk_exporter.instrument()
-        from runpod.serverless.modules.rp_scale import JobScaler
+        from runpod.serverless.modules import rp_scale
 
-        scaler = JobScaler({"handler": lambda job: job})
-        running = asyncio.create_task(scaler.run())
-        asked = await when_asked(platform, loop, len(ANSWERS) + 2)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        async with rp_scale.AsyncClientSession() as session:
+            scaler = rp_scale.JobScaler({"handler": lambda job: job})
+            running = asyncio.create_task(scaler.monitor_stop_signals(session))
+            asked = [await when_asked(platform, count) for count in range(1, len(ANSWERS) + 3)]
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
         return asked
 
 
-async def when_asked(platform: Platform, loop: asyncio.AbstractEventLoop, count: int) -> list[float]:
-    seen: list[float] = []
-    while len(seen) < count:
-        asked = len(platform.find_events("job-stop"))
-        seen += [loop.time()] * (asked - len(seen))
-        await asyncio.sleep(0.01)
-    return seen
+async def when_asked(platform: Platform, count: int) -> float:
+    await platform.wait_event("job-stop", count=count, seconds=1e6)
+    return asyncio.get_running_loop().time()
 
 
 def main() -> None:
-    loop = VirtualLoop()
-    times = loop.run_until_complete(polls(sys.argv[1] == "with"))
+    simulator.SWEEP_SECONDS = 3600.0  # type: ignore[misc]  # each of its timers would be a stop on the way
+    times = VirtualLoop().run_until_complete(polls(sys.argv[1] == "with"))
     print(json.dumps({"asked": [round(at - times[0], 1) for at in times]}))
     sys.stdout.flush()
-    os._exit(0)  # the SDK's tasks are of no more interest
+    os._exit(0)  # what is left of the SDK is of no more interest
 
 
 if __name__ == "__main__":
