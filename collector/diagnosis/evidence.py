@@ -21,9 +21,8 @@ from sdk_exporter.contract import EXCEPTION_EVENT, Key, SpanName, StopOutcome
 _JOB_NAMES: Final = frozenset(
     {SpanName.JOB_CLAIMED, SpanName.JOB_GATED, SpanName.JOB_RUN, SpanName.JOB_DELIVER, SpanName.JOB_STOP}
 )
-_JOB_LEVEL_NAMES: Final = frozenset(
-    {SpanName.CALLER_REQUEST, SpanName.CALLER_POLL, SpanName.PLATFORM_WORKER, SpanName.PLATFORM_LOG}
-)
+PLATFORM_NAMES: Final = (SpanName.PLATFORM_ENDPOINT, SpanName.PLATFORM_WORKER, SpanName.PLATFORM_LOG)
+_JOB_LEVEL_NAMES: Final = frozenset({SpanName.CALLER_REQUEST, SpanName.CALLER_POLL, *PLATFORM_NAMES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +187,7 @@ def evidence_of(job_id: str, spans: Sequence[SpanRow], now: datetime, beside: Be
         attempts=attempts,
         requests=tuple(r for r in own if r.name == SpanName.CALLER_REQUEST),
         polls=tuple(r for r in own if r.name == SpanName.CALLER_POLL),
-        platform=tuple(r for r in kept if r.name in (SpanName.PLATFORM_WORKER, SpanName.PLATFORM_LOG)),
+        platform=tuple(r for r in kept if r.name in PLATFORM_NAMES),
         stray_stops=strays,
         boots=tuple(boot for key, boot in sorted(boots.items()) if key not in held),
         records=kept,
@@ -384,7 +383,9 @@ def _attempt(key: BootKey, records: Sequence[Record], boot: BootEvidence, job_id
         return record.last_ns >= start and (end is None or record.start_ns <= end)
 
     shutdowns = [r for r in boot.shutdowns if touches(r, Key.SHUTDOWN_JOBS_IN_HAND) or _began_before(r, start)]
-    death = boot.death if boot.death and touches(boot.death, Key.DEATH_JOBS_IN_HAND) else None
+    deaths = [r for r in boot.deaths if touches(r, Key.DEATH_JOBS_IN_HAND)]
+    naming = [r for r in deaths if job_id in r.texts(Key.DEATH_JOBS_IN_HAND)]
+    death = next(iter(naming or deaths), None)
     return AttemptEvidence(
         number=0,
         worker_id=key[0],

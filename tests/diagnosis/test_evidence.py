@@ -79,6 +79,15 @@ def test_worker_records_join_only_what_they_touch() -> None:
     assert evidence.attempts[0].death is None
 
 
+def test_of_several_ends_that_one_counts_which_names_the_request() -> None:
+    before, other, naming = h.death(-5, code=0), h.death(40, code=1), h.death(50, signal="SIGKILL", jobs=[h.JOB])
+    for deaths in ([before, other, naming], [naming, other], [naming]):
+        death = h.evidence(h.claim(0), h.run(0.1), *deaths).attempts[0].death
+        assert death is not None
+        assert death.span_id == naming.span_id
+    assert h.evidence(h.claim(0), h.run(0.1), before).attempts[0].death is None
+
+
 def test_the_ledger_of_a_dead_worker_tells_a_lost_claim() -> None:
     evidence = h.evidence(h.request(-1), h.death(5, signal="SIGKILL", jobs=[h.JOB]))
     (attempt,) = evidence.attempts
