@@ -242,7 +242,7 @@ class ClickHouseServer:
         path.write_text(_xml("clickhouse", server))
         return str(path)
 
-    def start(self, timeout: float = 60.0) -> ClickHouseServer:
+    def start(self, timeout: float = 180.0) -> ClickHouseServer:
         config = self.write_config()
         env = dict(os.environ)
         if self.library:
@@ -259,7 +259,7 @@ class ClickHouseServer:
         probe = self.url + "/?query=" + urllib.parse.quote("SELECT getMacro('launch_id')")
         while True:
             try:
-                with urllib.request.urlopen(probe, timeout=1) as r:
+                with urllib.request.urlopen(probe, timeout=10) as r:
                     if r.read().decode().strip() == self.launch_id:
                         return self
             except OSError:  # not listening yet, or another server answers with an error
