@@ -17,20 +17,20 @@ BESIDE: Final = (
     "Once its own records have spoken, what others told sharpens the verdict about a failed request. The first two can"
     " change code and cause; the others add a sentence with its numbers, and say whether to send the request again.",
     "",
-    "- The handler of another request ended the worker (`SystemExit`): then the verdict is `worker_crashed`, and a retry"
-    " helps.",
-    "- An earlier request on the worker met an error after which no GPU call of the process works any more, and none has"
-    " gone well since: that request is named, and a retry on another worker helps.",
+    "- The handler of another request ended the worker (`SystemExit`): then the verdict is `worker_crashed`, and a"
+    " retry helps.",
+    "- An earlier request on the worker met an error after which no GPU call of the process works any more, and none"
+    " has gone well since: that request is named, and a retry on another worker helps.",
     "- Each of two or more workers that ran the request ended in the middle of it: a retry would cost the next one.",
     "- Three or more workers of the endpoint ended before `start()` within 10 minutes.",
-    "- All of the failure is with one image, release or worker SDK version, and so many requests with others went before"
-    " without it that this is no chance (5 %).",
-    "- The failure is more frequent on the host, GPU, driver, image, release, region or SDK version of this request than"
-    " elsewhere in its endpoint: at least three failures, at least twice the rate, false discoveries held to 5 %.",
+    "- All of the failure is with one image, release or worker SDK version, and so many requests with others went"
+    " before without it that this is no chance (5 %).",
+    "- The failure is more frequent on the host, GPU, driver, image, release, region or SDK version of this request"
+    " than elsewhere in its endpoint: at least three failures, at least twice the rate, false discoveries held to 5 %.",
     "- Every request of the endpoint has ended so for three requests or more.",
     "",
-    "The endpoint is looked at over the seven days before the request and one day after it. A list shows what was known a"
-    " minute after the failure; the page looks again.",
+    "The endpoint is looked at over the seven days before the request and one day after it. A list shows what was known"
+    " a minute after the failure; the page looks again.",
 )
 
 
