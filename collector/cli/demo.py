@@ -105,7 +105,7 @@ class Teller:
         self._server = server
         self._page_on_stdout = page_on_stdout
         self._shown = False
-        click.echo(f"the pages are at {server}/", err=True)
+        click.echo(f"the pages are at {server}/; findings turn up at /stop-channels, alerts at /alerts", err=True)
 
     def __call__(self, outcome: Outcome) -> None:
         mark = click.style("wrong", fg="red") if outcome.problem else click.style("ok   ", fg="green")
