@@ -6,6 +6,7 @@ may ship the same file: the records carry their ids, so a repeat is harmless.
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import threading
@@ -63,31 +64,46 @@ def _make_room(folder: Path, room_bytes: int) -> None:
 
 
 class Kept:
-    """What this worker could not send yet, on disk: a file for each piece. Without a folder, or once the disk has
-    refused, nothing is kept for a while."""
+    """What this worker could not send yet, on disk: a file for each piece."""
 
     def __init__(self, settings: RecorderSettings) -> None:
         self._folder, self._limit_bytes = settings.spool_dir, settings.spool_bytes
         self._name = settings.boot[0] if settings.boot else os.urandom(16).hex()
-        self._files = 0
+        self._numbers = itertools.count()
         self._next_try = 0.0
+        self._saving: threading.Thread | None = None
+        self._saved = False
 
     @property
     def possible(self) -> bool:
+        """False without a folder, and for a while after the disk has refused."""
         return bool(self._folder) and time.monotonic() >= self._next_try
+
+    def begin(self, bodies: list[Body]) -> None:
+        """`add` in a thread of its own, since a volume that hangs must hold up nothing. Only when the one before is
+        finished."""
+
+        def run() -> None:
+            self._saved = self.add(bodies)
+
+        self._saving = threading.Thread(target=run, name="stallscope-kept", daemon=True)
+        self._saving.start()
+
+    def finished(self) -> bool | None:
+        """Whether what was begun last is on disk; None while that is not known."""
+        return None if self._saving is None or self._saving.is_alive() else self._saved
 
     def add(self, bodies: Iterable[Body]) -> bool:
         """True when they are on disk, as far as they fit within the bound."""
-        if not self._folder or not self.possible:
+        if not self._folder:
             return False
         try:
-            kept = save(self._folder, f"{self._name}.{os.getpid()}.{self._files}", bodies, self._limit_bytes)
+            kept = save(self._folder, f"{self._name}.{os.getpid()}.{next(self._numbers)}", bodies, self._limit_bytes)
         except OSError:
             kept = 0
         if not kept:
             self._next_try = time.monotonic() + _PAUSE_SECONDS
             return False
-        self._files += 1
         return True
 
 

@@ -96,6 +96,8 @@ class Recorder:
         self._on_disk: bool | None = None
         """Whether what is unsent at the end is on disk; None: not tried."""
         self._spilled = False
+        self._spilling_to: int | None = None
+        """Where the records end that are on their way to the disk."""
         self._next_batch = 0.0
         self._next_beat = 0.0
         self._last_beat_at = 0
@@ -260,13 +262,24 @@ class Recorder:
         """What waits for a collector that is away goes to disk piece by piece, the batch under way included (its
         repeat is harmless). The file in memory stays small, and the end has little left to do."""
         acknowledged = self._page.get(spool.Page.ACKNOWLEDGED)
+        if self._spilling_to is not None:
+            is_kept = self._kept.finished()
+            if is_kept is None:
+                return
+            if is_kept:
+                self._spilled = True
+                self._acknowledge(max(self._spilling_to, acknowledged))
+            self._spilling_to = None
+            return
         backlog = self._seen - acknowledged
         is_away = delivery.failures >= _TRIES_BEFORE_GIVING_UP or delivery.waiting_seconds >= _SILENT_SECONDS
         if backlog < (_SPILL_BYTES if is_away else _LARGE_BACKLOG_BYTES) or not self._kept.possible:
             return
         bodies, end = self._bodies(acknowledged)
-        if self._kept.add(bodies):
-            self._spilled = True
+        if bodies:
+            self._spilling_to = end
+            self._kept.begin(bodies)
+        else:
             self._acknowledge(end)
 
     def _submit(self) -> None:
