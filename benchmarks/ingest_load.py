@@ -26,6 +26,7 @@ SPANS_PER_JOB: Final = 5
 FAILED_OF_100_JOBS: Final = 5
 NAMES: Final = (SpanName.JOB_CLAIMED, SpanName.JOB_GATED, SpanName.JOB_RUN, SpanName.JOB_DELIVER, "infer")
 LINE: Final = "2026-03-01 12:00:{:02} INFO engine.py:{} step {} of 400, {:.1f} tokens/s, 41.2 GiB allocated on cuda:0\n"
+AGAIN_SECONDS: Final = 0.2
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -183,8 +184,7 @@ class Client(asyncio.Protocol):
 
 
 async def send_all(port: int, bodies: Sequence[tuple[bytes, int]], connections: int) -> Answers:
-    """Post (body, spans) once each over so many connections, as fast as they are answered; 429 and 503 are not sent
-    again."""
+    """Post (body, spans) over so many connections, as fast as they are answered; again what was answered with 503."""
     waiting, answers = iter(bodies), Answers()
     began = time.perf_counter()
     await asyncio.gather(*(_send(port, waiting, answers) for _ in range(connections)))
@@ -196,7 +196,9 @@ async def _send(port: int, waiting: Iterator[tuple[bytes, int]], answers: Answer
     _, client = await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", port)
     for body, spans in waiting:
         began = time.perf_counter()
-        status = await client.post(body)
+        while (status := await client.post(body)) == 503:
+            answers.statuses[status] = answers.statuses.get(status, 0) + 1
+            await asyncio.sleep(AGAIN_SECONDS)
         answers.statuses[status] = answers.statuses.get(status, 0) + 1
         if status == 200:
             answers.latencies.append(time.perf_counter() - began)
