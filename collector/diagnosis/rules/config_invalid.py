@@ -244,5 +244,11 @@ RULE = Rule(
             strength="likely",
             not_phases=("handler",),
         ),
+        Signal(
+            r"(?:Could not|cannot|failed to|unable to) (?:parse|read) (?-i:[A-Z][A-Z0-9]*_[A-Z0-9_]+)",
+            "an environment variable holds what cannot be read",
+            ("ValueError: Could not parse LORA_MODULES as JSON: Expecting value",),
+            strength="likely",
+        ),
     ),
 )

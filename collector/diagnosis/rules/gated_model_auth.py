@@ -104,5 +104,12 @@ RULE = Rule(
             ("modelscope.hub.errors.HTTPError: <Response [401]>, authentication has failed, please login first",),
             strength="likely",
         ),
+        Signal(
+            r"must be authenticated to (?:access|download|use)|access (?:to|has) [^\n]{0,60}not been granted",
+            "the model asks who downloads it",
+            ("Error: You must be authenticated to access the gated model a/b",),
+            strength="likely",
+            near=r"hugging|gated|model|hub",
+        ),
     ),
 )

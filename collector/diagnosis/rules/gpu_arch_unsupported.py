@@ -70,7 +70,7 @@ RULE = Rule(
             r"|compute cap \d{2,3} is not compatible with compile time"
             r"|ptxas fatal[^\n]{0,20}Value '|TensileLibrary[^\n]{0,80}GPU arch"
             r"|requires device with capability|your GPU has capability \("
-            r"|GPUs? with (?:CUDA |compute )?capability [\d. ]{1,6} (?:is|are) not supported"
+            r"|with (?:CUDA |compute )?capability [\d. ]{1,6}(?:is|are) not supported"
             r"|unsupported gpu architecture|nvcc fatal[^\n]{0,20}Unsupported gpu",
             "other words for a card without the feature",
             (

@@ -75,7 +75,7 @@ RULE = Rule(
         ),
         Signal(
             r"Torch not compiled with CUDA enabled|torch\.cuda\.is_available\(\) is False"
-            r"|CUDA is not available|CUDA (?:was )?not (?:found|detected)"
+            r"|CUDA is not available|CUDA (?:was |is )?not (?:found|detected|available)"
             r"|Attempting to deserialize object on a CUDA device but",
             "the framework cannot use a card; the wheel may be for CPU only",
             (

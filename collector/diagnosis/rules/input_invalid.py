@@ -181,7 +181,7 @@ RULE = Rule(
             r"|resolution|aspect)s?\b"
             r"|\b(?:input|prompt|image|audio|video|url|width|height|resolution|duration|text"
             r"|num_\w+)\b[^\n]{0,60}(?:must|should|has to|cannot|can't|is not|invalid|missing"
-            r"|required|too (?:long|short|small|large))",
+            r"|required|is empty|too (?:long|short|small|large))",
             "an error during a job that speaks of its input",
             ("ValueError: width must be divisible by 8", "Exception: prompt cannot be empty"),
             Tier.LAST_RESORT,
@@ -214,6 +214,15 @@ RULE = Rule(
             ),
             strength="likely",
             phases=("handler",),
+        ),
+        Signal(
+            r"\b(?:image|video|audio|resolution|picture|duration)\b[^\n]{0,40}exceeds? (?:the )?(?:allowed|maximum"
+            r"|max|limit)",
+            "what is asked for is over the handler's own limit",
+            ("ValueError: Image size 20000x20000 exceeds the allowed 4096x4096",),
+            strength="likely",
+            phases=("handler",),
+            errors_only=True,
         ),
     ),
 )

@@ -243,5 +243,11 @@ RULE = Rule(
             ),
             strength="likely",
         ),
+        Signal(
+            r"model (?:dir|directory|folder|path) [^\n]{1,120} does(?:n't| not) contain",
+            "the folder is there, what it should hold is not",
+            ("FileNotFoundError: Model directory /models/tts does not contain a config.yml",),
+            strength="likely",
+        ),
     ),
 )

@@ -208,5 +208,12 @@ RULE = Rule(
             strength="likely",
             unless=r"\bINFO\b|\bWARN",
         ),
+        Signal(
+            r"checkpoint was saved (?:with|by)|saved with a (?:newer|different|later) version",
+            "the file is of another version of the library",
+            ("ValueError: Cannot load /x because the checkpoint was saved with peft 0.18",),
+            strength="likely",
+            unless=r"\bINFO\b|\bWARN",
+        ),
     ),
 )

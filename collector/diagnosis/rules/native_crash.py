@@ -149,5 +149,12 @@ RULE = Rule(
             strength="likely",
             says="the heap was found corrupted",
         ),
+        Signal(
+            r"terminating (?:due to|with) uncaught exception",
+            "a native exception that nobody caught",
+            ("libc++abi: terminating due to uncaught exception of type std::out_of_range: vector",),
+            Tier.CRASH,
+            strength="likely",
+        ),
     ),
 )

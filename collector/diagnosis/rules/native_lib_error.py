@@ -82,7 +82,7 @@ RULE = Rule(
         Signal(
             r"numpy\.(?:dtype|ufunc|ndarray) size changed|compiled using NumPy 1\.x cannot be run"
             r"|numpy\.core\.multiarray failed to import|_ARRAY_API not found"
-            r"|binary incompatibility|module compiled against (?:API|ABI) version"
+            r"|binary incompatibility|compiled against (?:NumPy )?(?:C-)?(?:API|ABI) version"
             r"|Numpy is not available|RuntimeError: module compiled against"
             r"|multiarray failed to import",
             "a module was compiled against another NumPy",
@@ -158,7 +158,7 @@ RULE = Rule(
             strength="likely",
         ),
         Signal(
-            r"Cannot load symbol cudnn\w+|CUDNN_STATUS_(?:SUBLIBRARY_)?(?:VERSION_MISMATCH"
+            r"(?:Cannot|Could not) load symbol cudnn\w+|CUDNN_STATUS_(?:SUBLIBRARY_)?(?:VERSION_MISMATCH"
             r"|LOADING_FAILED)|CUDNN_STATUS_SUBLIBRARY\w+|cannot load any more object with static TLS",
             "parts of a native library do not fit each other",
             (

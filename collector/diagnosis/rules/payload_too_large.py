@@ -74,5 +74,11 @@ RULE = Rule(
                 "multipart: Part exceeded maximum size of 1024KB.",
             ),
         ),
+        Signal(
+            r"\b(?:result|response|output|payload|body)\b[^\n]{0,40}over the limit of \d",
+            "the program says so with numbers",
+            ("ValueError: result is 31 MB, over the limit of 20 MB for a response",),
+            strength="likely",
+        ),
     ),
 )

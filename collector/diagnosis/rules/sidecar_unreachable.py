@@ -50,7 +50,7 @@ RULE = Rule(
             r"not reachable after (?:multiple|\d+) (?:retries|attempts)|(?:server|service|ComfyUI"
             r"|backend|webui|API|upstream|Ollama|vLLM"
             r"|llama-server)[^\n]{0,60}(?:is )?(?:not reachable|unreachable|not responding"
-            r"|did not (?:start|become)|never (?:came|became)|is down|went away"
+            r"|did not (?:start|become|come up)|never (?:came|became)|is down|went away"
             r"|(?:has )?stopped responding)|failed to (?:connect to|reach) (?:the )?(?:ComfyUI"
             r"|server|backend|service|API|local|Ollama|upstream)"
             r"|(?:upstream|proxy)[^\n]{0,60}connection refused|connect\(\) failed \(111"

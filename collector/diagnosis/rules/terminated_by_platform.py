@@ -101,5 +101,11 @@ RULE = Rule(
             Tier.CRASH,
             strength="likely",
         ),
+        Signal(
+            r"\b(?:instance|worker|node|pod|VM)\b[^\n]{0,30}(?:being|been|was) (?:reclaimed|recycled|preempted)",
+            "the host's owner takes it back",
+            ("Spot instance is being reclaimed, worker has 30 seconds",),
+            strength="likely",
+        ),
     ),
 )
