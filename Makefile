@@ -29,6 +29,7 @@ soak: $(VENV)/.bench parts  ## kills, absent stores, overload and hours of load 
 	SOAK_KILLS=1000 $(BIN)/python -m pytest tests/recorder/test_death_matrix.py -k "random or shipped" $(PYTEST_ARGS)
 	SOAK_ROUNDS=50 SOAK_AWAY_SECONDS=60 $(BIN)/python -m pytest tests/collector/test_loss.py $(PYTEST_ARGS)
 	$(BIN)/python benchmarks/ingest_soak.py
+	for part in detection healthy month; do $(BIN)/python benchmarks/watch.py $$part || exit 1; done
 
 bench: $(VENV)/.bench parts ## what exporter and collector cost, side by side with others: see docs/benchmarks.md
 	$(BIN)/python benchmarks/exporter.py
