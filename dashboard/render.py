@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv as csvlib
 import dataclasses
 import hashlib
+import io
 import json as jsonlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from importlib import resources
@@ -103,6 +105,24 @@ def json(value: Any, *, status: int = 200) -> Response:
     """Any context or plain value as JSON, in the API's forms. The frame of a page is left out."""
     body = jsonlib.dumps(plain(value), ensure_ascii=False, indent=2, allow_nan=False)
     return Response(body.encode("utf-8", "replace"), status, media_type="application/json")
+
+
+def csv(head: Sequence[str], rows: Iterable[Sequence[object]], *, next_url: str | None = None) -> Response:
+    """A table as CSV (RFC 4180). A list that goes on says where, in a `Link` header."""
+    written = io.StringIO()
+    table = csvlib.writer(written)
+    table.writerow(head)
+    table.writerows([_cell(value) for value in row] for row in rows)
+    headers = {"Link": f'<{next_url}>; rel="next"'} if next_url else {}
+    return Response(
+        written.getvalue().encode("utf-8", "replace"), headers=headers, media_type="text/csv; charset=utf-8"
+    )
+
+
+def _cell(value: object) -> str:
+    """A value as a cell that no spreadsheet takes for a formula, whatever a worker wrote."""
+    text = "" if value is None else filters.visible(str(value))
+    return f"'{text}" if text.lstrip().startswith(("=", "+", "-", "@")) else text
 
 
 def markdown(text: str) -> Response:

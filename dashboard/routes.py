@@ -31,6 +31,7 @@ router.get("/overview.json")(overview.overview_json)
 router.get("/search")(search.search_page)
 router.get("/jobs")(jobs.jobs_page)
 router.get("/jobs.json")(jobs.jobs_json)
+router.get("/jobs.csv")(jobs.jobs_csv)
 router.get("/jobs/{job_id:anything}")(failure.failure_page)  # and .json, .md
 router.get("/groups")(groups.groups_page)
 router.get("/groups.json")(groups.groups_json)

@@ -5,9 +5,10 @@ requests in the days around. Bounded in time and rows; what could not be read is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from collector.clickhouse import Database
@@ -72,7 +73,8 @@ async def siblings(db: Database, tenant: str, boots: Sequence[Boot]) -> dict[Boo
         "most": SIBLINGS_MAX,
         "bytes": BYTES_MAX // len(boots),
     }
-    rows = await _in_time(db.query(_SIBLINGS, parameters, seconds=SECONDS, max_rows=SIBLINGS_MAX * len(boots) * 2))
+    most = SIBLINGS_MAX * len(boots) * 2
+    rows = await _in_time(partial(db.query, _SIBLINGS, parameters, seconds=SECONDS, max_rows=most))
     if rows is None:
         return None
     found: dict[Boot, list[Any]] = {}
@@ -94,9 +96,9 @@ async def beside(
         if one.endpoint_id:
             by_window.setdefault(_window(one, now), []).append(one)
     failed_starts, around = await asyncio.gather(
-        _in_time(_starts(db, tenant, [one for one in asked if one.endpoint_id and one.starts_until_ns])),
+        _in_time(partial(_starts, db, tenant, [one for one in asked if one.endpoint_id and one.starts_until_ns])),
         asyncio.gather(
-            *(_in_time(_around(db, tenant, ones, since, until)) for (since, until), ones in by_window.items())
+            *(_in_time(partial(_around, db, tenant, ones, since, until)) for (since, until), ones in by_window.items())
         ),
     )
     surroundings: dict[str, _Around | None] = {}
@@ -153,10 +155,13 @@ def _window(one: Asked, now: datetime) -> tuple[datetime, datetime]:
     return since, min(until, now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1))
 
 
-async def _in_time(asking: Awaitable[Result]) -> Result | None:
-    """The answer; None where the store cannot give it (in time): the verdict must not wait for it, nor fail."""
+async def _in_time(ask: Callable[[], Awaitable[Result]]) -> Result | None:
+    """The answer; None where the store cannot give it (in time): the verdict must not wait for it, nor fail.
+
+    Asked for only here: a question made before, and cancelled before its turn came, would be one never awaited.
+    """
     try:
-        return await asking
+        return await ask()
     except (StoreUnavailable, StoreRefused):
         return None
 

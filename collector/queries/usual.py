@@ -29,7 +29,6 @@ _PHASES: Final[dict[str, PhaseName]] = {
     SpanName.JOB_GATED: "gated",
     SpanName.JOB_RUN: "run",
     SpanName.JOB_DELIVER: "deliver",
-    SpanName.JOB_STOP: "stop",
 }
 
 
@@ -75,6 +74,7 @@ FROM (
            minIf(start_ns, name = {{run:String}}) AS run_ns
     FROM ({_NEWEST})
     GROUP BY if(job_id = '', span_id, job_id)
+    HAVING countIf(name = {{stop:String}}) = 0
 )
 WHERE told.2 >= 0
 GROUP BY name
@@ -82,8 +82,9 @@ GROUP BY name
 
 
 async def usual_phases(db: Database, tenant: str, endpoint: str, until: datetime) -> dict[PhaseName, Usual]:
-    """Of an endpoint's newest records without an error before `until`. A phase that was seldom seen is absent."""
-    names = [*_PHASES, SpanName.JOB_CLAIMED, SpanName.CALLER_REQUEST]
+    """Of an endpoint's newest records before `until`, without errors and cancelled requests. A phase that was seldom
+    seen is absent."""
+    names = [*_PHASES, SpanName.JOB_CLAIMED, SpanName.CALLER_REQUEST, SpanName.JOB_STOP]
     parameters = {
         **_looked_back(tenant, endpoint, until),
         "names": names,
@@ -91,6 +92,7 @@ async def usual_phases(db: Database, tenant: str, endpoint: str, until: datetime
         "claimed": SpanName.JOB_CLAIMED,
         "sent": SpanName.CALLER_REQUEST,
         "run": SpanName.JOB_RUN,
+        "stop": SpanName.JOB_STOP,
     }
     rows = await db.query(_USUAL, parameters)
     found = (_usual(row) for row in rows)

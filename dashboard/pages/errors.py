@@ -23,6 +23,7 @@ HEADINGS: Final = {
     "bad_input": "This address cannot be read",
     "too_large": "That is too large",
     "overloaded": "The server has too much in hand",
+    "rate_limited": "Too often",
 }
 
 ADVICE: Final = {

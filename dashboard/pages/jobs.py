@@ -16,11 +16,15 @@ from collector.diagnosis.verdicts import VERDICTS
 from collector.errors import BadInput
 from collector.queries import JobFilter
 from dashboard import render, urls
-from dashboard.contexts import Filters, JobsPage
-from dashboard.filters import moment
+from dashboard.contexts import Filters, JobRow, JobsPage
+from dashboard.filters import moment, rfc3339
 from dashboard.pages._rows import job_rows, paged
 from dashboard.site import site_of
 
+COLUMNS: Final = (
+    "job_id", "state", "final", "verdict", "cause", "fault", "confidence", "endpoint_id", "worker_ids", "at",
+    "sentence", "root_cause_line",
+)  # fmt: skip
 STATES: Final[tuple[str, ...]] = get_args(State)
 
 
@@ -35,10 +39,27 @@ async def jobs_json(request: Request, tenant: ReadTenant) -> Response:
     return render.json({"items": page.rows, "next_cursor": page.next_cursor})
 
 
+async def jobs_csv(request: Request, tenant: ReadTenant) -> Response:
+    """`/jobs.csv`: the same page of the list, a row each."""
+    page = await _jobs(request, tenant)
+    next_url = page.next_url.replace("/jobs?", "/jobs.csv?", 1) if page.next_url else None
+    return render.csv(COLUMNS, (_row(row) for row in page.rows), next_url=next_url)
+
+
+def _row(row: JobRow) -> tuple[object, ...]:
+    answer, verdict = row.answer, row.answer.verdict
+    at = rfc3339(row.at) if row.at else ""
+    return (
+        answer.job_id, answer.state, answer.final, verdict.code, verdict.cause, verdict.fault, verdict.confidence,
+        answer.endpoint_id, " ".join(answer.worker_ids), at, verdict.sentence, row.line,
+    )  # fmt: skip
+
+
 async def _jobs(request: Request, tenant: str) -> JobsPage:
     filters, cursor, limit = filters_of(request), request.query_params.get("cursor") or None, limit_of(request)
     written = {**asdict(filters), "limit": limit if limit != queries.LIMIT_DEFAULT else None}
-    twins = (("JSON", urls.listing("/jobs.json", {**written, "cursor": cursor})),)
+    asked_again = {**written, "cursor": cursor}
+    twins = (("JSON", urls.listing("/jobs.json", asked_again)), ("CSV", urls.listing("/jobs.csv", asked_again)))
     site = site_of(request, "Requests", "Requests", twins=twins, search=filters.q)
     found = await queries.list_jobs(db_of(request), tenant, asked(filters, site.now), cursor=cursor, limit=limit)
     return JobsPage(

@@ -11,6 +11,7 @@ from fastapi.responses import RedirectResponse
 from collector.auth import COOKIE, tokens_of
 from dashboard import forms, render
 from dashboard.contexts import LoginPage
+from dashboard.sign_ins import sign_ins_of
 from dashboard.site import form_of, site_of
 
 SIGNED_IN_SECONDS: Final = 7 * 86400
@@ -29,8 +30,11 @@ async def login(request: Request) -> Response:
         return _form(request, next, "The form was too old, or came from elsewhere. Here is a fresh one.", status=403)
     if fields.get("action") == "sign-out":
         return _signed_out(request)
-    token = fields.get("token", "").strip()
+    token, sign_ins = fields.get("token", "").strip(), sign_ins_of(request)
+    address = request.client.host if request.client else ""
+    sign_ins.admit(address)
     if not token or not token.isascii() or tokens_of(request).may_read(token) is None:
+        sign_ins.failed(address)
         return _form(request, next, "No token like this may read here.", status=401)
     response = RedirectResponse(next, 303)
     response.set_cookie(

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from browsing import browsing, serving
-from parts import served
+from parts import PATIENCE_SECONDS, served
 from pydantic import SecretStr
 from selenium.webdriver import Chrome
 from visitors import Visitor
@@ -17,6 +17,13 @@ from visitors import Visitor
 from collector import asgi
 from collector.clickhouse import Database
 from collector.settings import Settings
+from dashboard import surroundings
+
+
+@pytest.fixture(autouse=True)
+def patient_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the store may take longer than a page waits for what stands around a request."""
+    monkeypatch.setattr(surroundings, "SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture

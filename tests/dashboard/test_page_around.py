@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from otlp_worker import completed, handler_out_of_memory, running
+from otlp_worker import completed, earlier, handler_out_of_memory, running, span
 from page_reader import Seen, site
 from page_samples import NOW, OOM, RUNNING, at
 from visitors import Visitor
 
 from collector.diagnosis.answer import Phase
 from collector.errors import StoreUnavailable
-from collector.queries.usual import Usual
+from collector.queries.usual import Usual, usual_phases
 from dashboard import comparison, surroundings
 from dashboard.comparison import compared
 from dashboard.contexts import Comparison, Difference
@@ -24,6 +24,7 @@ from dashboard.pages.failure import failure_view, held_seconds
 from dashboard.phase_bar import stall_clock
 from dashboard.render import html_text
 from dashboard.surroundings import Surroundings
+from sdk_exporter.contract import Key, SpanName
 
 RUN = Usual("run", 3.0, 5.0, 40)
 QUEUED = Usual("queued", 0.4, 1.0, 40)
@@ -38,15 +39,11 @@ async def test_a_failure_stands_beside_the_last_request_that_went_well(visitor: 
     for job_id in good:
         await visitor.send(completed(job_id), release="v1", boot="a" * 32, worker="w-old")
     await visitor.listed(*good)
-    await visitor.send(handler_out_of_memory("bad-1"), release="v2", boot="b" * 32, worker="w-new")
-    await visitor.listed("bad-1")
-    # The good ones began after the bad one: what comes later is no measure. This one came before.
-    early = completed("early")
-    for record in early:
-        for edge in ("startTimeUnixNano", "endTimeUnixNano"):
-            record[edge] = str(int(record[edge]) - 60_000_000_000)
-    await visitor.send(early, release="v1", boot="a" * 32, worker="w-old")
-    await visitor.listed("early")
+    # The good ones began after the bad one: what comes later is no measure. One came before.
+    bad = earlier(handler_out_of_memory("bad-1"), 1800)
+    await visitor.send(bad, release="v2", boot="b" * 32, worker="w-new")
+    await visitor.send(earlier(completed("early"), 3600), release="v1", boot="a" * 32, worker="w-old")
+    await visitor.listed("bad-1", "early")
 
     page = await visitor.see("/jobs/bad-1")
     lines = {
@@ -173,3 +170,17 @@ async def test_the_tail_can_be_kept_as_a_file(visitor: Visitor) -> None:
     assert "\x1b[32mweights" in response.text
     await visitor.send(completed("good-1"))
     await visitor.get("/jobs/good-1?download=tail", 404)
+
+
+async def test_cancelled_requests_are_no_measure(visitor: Visitor) -> None:
+    for number in range(6):
+        await visitor.send(completed(f"good-{number}"))
+        job = {Key.INVOCATION_ID: f"cancelled-{number}"}
+        await visitor.send([
+            span(SpanName.JOB_CLAIMED, -100, -100, attributes=job),
+            span(SpanName.JOB_STOP, -90, -5, attributes={**job, Key.STOP_OUTCOME: "ignored"}),
+            span(SpanName.JOB_RUN, -99, -5, attributes=job),
+        ])  # fmt: skip
+    found = await usual_phases(visitor.database, "default", "llama-chat", datetime.now(timezone.utc))
+    assert found["run"].count == 6
+    assert found["run"].seconds_p95 == pytest.approx(2.9, abs=0.01)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from otlp_worker import completed, prestart_out_of_memory, span, stop_channel
+from otlp_worker import completed, earlier, prestart_out_of_memory, span, stop_channel
 from parts import eventually, served
 from pydantic import SecretStr
 from visitors import Visitor
@@ -46,10 +46,7 @@ async def test_a_failure_is_resolved_and_comes_back(visitor: Visitor) -> None:
     assert page.text(".said .history li").startswith("resolved: new image <b>v3</b>")
     assert "✓ resolved" in (await visitor.see("/groups")).text("main")
 
-    later = prestart_out_of_memory("bad-2")
-    for record in later:
-        for edge in ("startTimeUnixNano", "endTimeUnixNano"):
-            record[edge] = str(int(record[edge]) + 30_000_000_000)
+    later = earlier(prestart_out_of_memory("bad-2"), -30)
     await visitor.send(later, boot="c" * 32)
     await visitor.listed("bad-2")
     # A record that begins after it arrived is put where it arrived: after it was resolved.

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
+
 from hostile import HOSTILE
 from otlp_worker import OOM_LINE, completed, prestart_out_of_memory, running
 from visitors import Visitor
+
+from dashboard.pages.jobs import COLUMNS
 
 
 async def _three(visitor: Visitor) -> None:
@@ -108,3 +113,19 @@ async def test_hostile_rows_are_shown_and_never_run(visitor: Visitor) -> None:
     await visitor.listed("<img onerror=x>")
     page = await visitor.see("/jobs")
     assert "<script>window.pwned = 1</script>" in page.text("li.job")
+
+
+async def test_the_list_is_a_table_for_a_spreadsheet(visitor: Visitor) -> None:
+    await visitor.send(completed("=HYPERLINK(1)"))
+    await visitor.fail("bad-1")
+    await visitor.listed("=HYPERLINK(1)", "bad-1")
+    response = await visitor.get("/jobs.csv?limit=1")
+    assert response.headers["content-type"] == "text/csv; charset=utf-8"
+    assert response.headers["link"].startswith("</jobs.csv?")
+    whole = list(csv.DictReader(io.StringIO((await visitor.get("/jobs.csv")).text)))
+    assert {row["job_id"]: row["verdict"] for row in whole} == {
+        "'=HYPERLINK(1)": "completed",
+        "bad-1": "prestart_failed",
+    }
+    assert whole[0].keys() == set(COLUMNS)
+    assert any(row["root_cause_line"] == OOM_LINE for row in whole)

@@ -7,14 +7,17 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 from page_reader import Seen
+from parts import Clock
 from pydantic import SecretStr
 from visitors import Visitor
 
 from collector import asgi
 from collector.auth import COOKIE
+from collector.errors import RateLimited
 from collector.settings import Settings
 from dashboard.forms import FORM_COOKIE
 from dashboard.pages.login import local_path
+from dashboard.sign_ins import SECONDS_A_TRY, TRIES, SignIns
 
 TOKEN = "only-for-tests-read"
 OTHER = "only-for-tests-ingest"
@@ -138,3 +141,36 @@ async def test_the_token_is_never_on_a_page(guarded: httpx.AsyncClient) -> None:
     await sign_in(guarded)
     for path in ("/", "/status", "/login", "/status.json"):
         assert TOKEN not in (await guarded.get(path)).text
+
+
+async def test_tokens_cannot_be_guessed_at_will(guarded: httpx.AsyncClient) -> None:
+    """Ten wrong ones, then even the right one waits; other addresses do not."""
+    for _ in range(TRIES):
+        assert (await sign_in(guarded, "guess")).status_code == 401
+    refused = await sign_in(guarded)
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) <= SECONDS_A_TRY
+
+
+def test_a_try_comes_back_after_a_while() -> None:
+    clock = Clock()
+    sign_ins = SignIns(lambda: clock.now.timestamp())
+    for _ in range(TRIES):
+        sign_ins.admit("a")
+        sign_ins.failed("a")
+    with pytest.raises(RateLimited):
+        sign_ins.admit("a")
+    sign_ins.admit("b")
+    clock.advance(SECONDS_A_TRY)
+    sign_ins.admit("a")
+    sign_ins.failed("a")
+    with pytest.raises(RateLimited):
+        sign_ins.admit("a")
+
+
+def test_few_addresses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.sign_ins.ADDRESSES_MAX", 3)
+    sign_ins = SignIns()
+    for number in range(9):
+        sign_ins.failed(str(number))
+    assert len(sign_ins._spent) == 3
