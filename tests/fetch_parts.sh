@@ -10,24 +10,27 @@ AXE=axe-core@4.14.1   # what a machine can check of a page's accessibility; runs
 
 note() { echo "parts: $*" >&2; }
 
-if [ -f node_modules/@chdb/lib-linux-x64-gnu/libchdb.so ] || [ -n "${CLICKHOUSE_LIBCHDB:-}" ]; then
-    :
-elif [ "$(uname -s)-$(uname -m)" != Linux-x86_64 ]; then
+# One call for both, even where one is there: npm removes what a call does not name.
+WANTED= MISSING=
+want() {   # PACKAGE FILE
+    WANTED="$WANTED $1"
+    [ -f "node_modules/$2" ] || MISSING="$MISSING $1"
+}
+if [ "$(uname -s)-$(uname -m)" != Linux-x86_64 ]; then
     note "no ClickHouse server library for $(uname -s) $(uname -m): the tests against a server are skipped"
-elif ! command -v npm >/dev/null 2>&1; then
-    note "npm is missing: the tests against a ClickHouse server are skipped"
 else
-    note "fetching the ClickHouse server library (180 MB)"
-    npm install --no-save --no-audit --no-fund --silent "$LIBRARY" ||
-        note "npm could not fetch $LIBRARY: the tests against a ClickHouse server are skipped"
+    [ -n "${CLICKHOUSE_LIBCHDB:-}" ] || want "$LIBRARY" @chdb/lib-linux-x64-gnu/libchdb.so
 fi
-
-if [ -f node_modules/axe-core/axe.min.js ] || [ -n "${AXE_CORE:-}" ]; then
+[ -n "${AXE_CORE:-}" ] || want "$AXE" axe-core/axe.min.js
+if [ -z "$MISSING" ]; then
     :
 elif ! command -v npm >/dev/null 2>&1; then
-    note "npm is missing: pages are not checked with axe-core"
+    note "npm is missing: the tests with$MISSING are skipped"
 else
-    npm install --no-save --no-audit --no-fund --silent "$AXE" || note "npm could not fetch $AXE: pages are not checked with it"
+    note "fetching$MISSING (the ClickHouse server library is 180 MB)"
+    # shellcheck disable=SC2086 - a list of packages
+    npm install --no-save --no-audit --no-fund --silent $WANTED ||
+        note "npm could not fetch$MISSING: the tests with it are skipped"
 fi
 
 browser() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
