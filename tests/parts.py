@@ -31,9 +31,9 @@ def skip_or_fail(reason: str) -> None:
     pytest.skip(reason)
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = PATIENCE_SECONDS) -> None:
     """Wait until `condition` is true, generously."""
-    until = time.monotonic() + PATIENCE_SECONDS
+    until = time.monotonic() + seconds
     while not await condition():
         assert time.monotonic() < until, "it never became true"
         await asyncio.sleep(0.05)

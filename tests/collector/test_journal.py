@@ -254,6 +254,7 @@ async def test_the_store_may_be_away_and_what_was_acknowledged_comes_when_it_is_
         store.kill()
 
 
+@pytest.mark.timeout(600)
 async def test_a_killed_collector_stores_what_it_had_acknowledged_when_it_is_back(
     tmp_path: Path, clickhouse: ClickHouseServer, unused_tcp_port: int
 ) -> None:
@@ -279,7 +280,7 @@ async def test_a_killed_collector_stores_what_it_had_acknowledged_when_it_is_bac
             position = tmp_path / "position"
             return position.exists() and json.loads(position.read_text())["planned"] is not None
 
-        await eventually(taken)
+        await eventually(taken, 180)
         await eventually(tried)
         process.send_signal(signal.SIGKILL)
         process.wait(60)
@@ -289,7 +290,7 @@ async def test_a_killed_collector_stores_what_it_had_acknowledged_when_it_is_bac
         async def there() -> bool:
             return await jobs_of(db) == acked
 
-        await eventually(there)
+        await eventually(there, 180)
     finally:
         process.kill()
         process.wait(60)
