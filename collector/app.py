@@ -74,6 +74,14 @@ class StoreState:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceState:
+    """How it goes with something that this server asks of its own accord. Never makes the server unready."""
+
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """What the routes share. Reached through `db_of` and its siblings."""
 
@@ -88,6 +96,8 @@ class Parts:
     congestion: Congestion
     store: StoreState
     error_page: ErrorPage | None
+    sources: dict[str, Callable[[], SourceState]] = field(default_factory=dict)
+    """What else is asked for news, by name; an edge adds itself."""
 
     @property
     def tokens(self) -> Tokens:
@@ -233,13 +243,13 @@ def _life(
             await parts.writer.close()
             if parts.journal is not None:
                 await parts.journal.release()
-            await _end(running)
+            await end_tasks(running)
             await parts.db.close()
 
     return lifespan
 
 
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def end_tasks(tasks: Sequence[asyncio.Task[None]]) -> None:
     """Cancel and wait. Cancelled again until they have ended: `asyncio.wait_for` before Python 3.12 can swallow one."""
     pending = set(tasks)
     while pending:

@@ -23,7 +23,8 @@ async def healthz() -> JSONResponse:
 
 @router.get("/readyz")
 async def readyz(request: Request) -> JSONResponse:
-    """The store answers now and its migrations are applied; else 503 with the reason. Says what the journal holds."""
+    """The store answers now and its migrations are applied; else 503 with the reason. Says what the journal holds, and
+    how it goes with what is asked of its own accord: a platform that does not answer makes nothing unready."""
     parts = parts_of(request)
     reason = parts.store.reason
     if parts.store.ready.is_set():
@@ -34,6 +35,9 @@ async def readyz(request: Request) -> JSONResponse:
     journal: dict[str, Any] = {}
     if parts.journal is not None:
         journal["journal"] = {"bytes": parts.journal.bytes_waiting, "age_seconds": parts.journal.age_seconds}
+    sources = {name: {"ok": (told := state()).ok, "detail": told.detail} for name, state in parts.sources.items()}
     if reason:
-        return JSONResponse({"status": "not ready", "reason": reason, **journal}, 503, headers={"Retry-After": "1"})
-    return JSONResponse({"status": "ready", **journal})
+        return JSONResponse(
+            {"status": "not ready", "reason": reason, **journal, **sources}, 503, headers={"Retry-After": "1"}
+        )
+    return JSONResponse({"status": "ready", **journal, **sources})

@@ -134,6 +134,15 @@ class Settings(BaseModel):
         SecretStr(""), description="Dead man's switch: asked for (GET) once a minute while the watcher works."
     )
 
+    platform_key: SecretStr = Field(
+        SecretStr(""), description="API key with which `serve --platform` asks the platform; reading is enough."
+    )
+    platform_endpoints: str = Field("", description="Endpoints that it asks about, with commas between. Empty: all.")
+    platform_seconds: float = Field(15.0, gt=0, description="How often it asks.")
+    platform_tenant: str = Field("default", min_length=1, description="The tenant that its records belong to.")
+    platform_api_url: str = Field("https://api.runpod.io/v2", description="Where the platform's REST API is.")
+    platform_invoke_url: str = Field("https://api.runpod.ai/v2", description="Where its invoke API is.")
+
     _files: dict[str, str] = PrivateAttr(default_factory=dict)
     """Field → file, of those that were given as a file."""
 

@@ -34,8 +34,15 @@ DRAIN_SECONDS: Final = 10
     help="Where OTLP/gRPC is taken in. 0: any free one, as is the default with --port 0.  [default: 4317]",
 )
 @click.option("--role", type=click.Choice(["collector", "dashboard"]), help="One half alone, with a shared ClickHouse.")
+@click.option(
+    "--platform",
+    type=click.Choice(["runpod"]),
+    help="Ask this platform about workers and queues, with the key in STALLSCOPE_PLATFORM_KEY_FILE.",
+)
 @click.option("--insecure", is_flag=True, help="Answer other machines without any token.")
-def serve(host: str, port: int, grpc_port: int | None, role: str | None, *, insecure: bool) -> int:
+def serve(
+    host: str, port: int, grpc_port: int | None, role: str | None, platform: str | None, *, insecure: bool
+) -> int:
     """Take spans in over OTLP/HTTP and OTLP/gRPC, and show what they tell: API and pages on the HTTP port.
 
     SIGTERM and Ctrl-C end it: nothing new is taken, and open requests have 10 seconds to end. Exits 0 after SIGTERM,
@@ -47,9 +54,13 @@ def serve(host: str, port: int, grpc_port: int | None, role: str | None, *, inse
     from collector import asgi, memory
     from collector.http_bounds import BoundedHttp, notice_dead_peers
     from collector.otlp_grpc import GrpcEdge
+    from collector.platform.poller import Poller
     from collector.settings import SettingsError
     from collector.tls import TlsFiles, http_options, renew_on_handshake
 
+    if platform and role == "dashboard":
+        said = "--platform is for a server that stores: not with --role dashboard"
+        raise CommandFailed(said, "usage_error", exit_code=USAGE)
     if grpc_port is None:
         grpc_port = DEFAULT_GRPC_PORT if port else 0
     try:
@@ -59,7 +70,8 @@ def serve(host: str, port: int, grpc_port: int | None, role: str | None, *, inse
         if grpc_edge is None:
             app = asgi.dashboard_only(settings)
         else:
-            app = (asgi.collector_only if role else asgi.server)(settings, [grpc_edge.open])
+            edges = [grpc_edge.open, *([Poller(settings).open] if platform else [])]
+            app = (asgi.collector_only if role else asgi.server)(settings, edges)
     except SettingsError as error:
         raise CommandFailed(str(error), "usage_error", exit_code=USAGE) from None
     listener = _listen(host, port)

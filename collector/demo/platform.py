@@ -2,6 +2,7 @@
 
     worker side   /v2/{endpoint}/  job-take  job-take-batch  job-stop  job-done  job-stream  ping
     caller side   /v2/{endpoint}/  run  runsync  status  stream  cancel  retry  purge-queue  health
+    management    /v2/serverless: endpoints, workers, releases, log streams (`platform_fleet`)
     test side     /_sim/  fault  stop  events  reset
 
 It does what the platform is known to do and no more: polls are held, an empty input is dropped on the way to the
@@ -28,6 +29,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from aiohttp import web
+
+from collector.demo.platform_fleet import Fleets
 
 HOLD_SECONDS: Final = 90.0
 """How long job-take and job-stop are held open when there is nothing to say; the SDK gives up at the same time."""
@@ -109,6 +112,7 @@ class Fault:
     garble: bool = False
     change: Callable[[str], str] | None = None
     endpoint: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -175,6 +179,7 @@ class Platform:
         self._bell = asyncio.Event()
         self._closing = False
         self._numbered = 0
+        self.fleets = Fleets()
         self.reset()
 
     def reset(self) -> None:
@@ -253,6 +258,8 @@ class Platform:
             resource = app.router.add_resource(path, name=path.split("/")[3])
             for method, handler in routes.items():
                 resource.add_route(method, handler)
+        for path, (name, handler) in self.fleets.routes().items():
+            app.router.add_resource(path, name=name).add_route("GET", handler)
         app.router.add_post("/_sim/fault", self._set_fault)
         app.router.add_post("/_sim/stop", self._set_stop)
         app.router.add_get("/_sim/events", self._get_events)
@@ -562,7 +569,8 @@ class Platform:
                 return answer
         if fault.hangup and request.transport is not None:
             request.transport.abort()
-        return web.Response(status=fault.status, text=fault.body, content_type=fault.content_type)
+        headers = {**fault.headers, "Content-Type": fault.content_type}
+        return web.Response(status=fault.status, text=fault.body, headers=headers)
 
     def _spend_fault(self, route: str, endpoint: str | None) -> Fault | None:
         armed = self._faults.get(route, [])
@@ -682,6 +690,7 @@ class Platform:
     async def _close(self, app: web.Application) -> None:
         """Let held polls answer, so that closing does not wait for them."""
         self._closing = True
+        self.fleets.close()
         self._ring()
 
 

@@ -21,7 +21,7 @@ from sdk_exporter.contract import EXCEPTION_EVENT, Key, SpanName, StopOutcome
 _JOB_NAMES: Final = frozenset(
     {SpanName.JOB_CLAIMED, SpanName.JOB_GATED, SpanName.JOB_RUN, SpanName.JOB_DELIVER, SpanName.JOB_STOP}
 )
-PLATFORM_NAMES: Final = (SpanName.PLATFORM_WORKER, SpanName.PLATFORM_LOG)
+PLATFORM_NAMES: Final = (SpanName.PLATFORM_ENDPOINT, SpanName.PLATFORM_WORKER, SpanName.PLATFORM_LOG)
 _JOB_LEVEL_NAMES: Final = frozenset({SpanName.CALLER_REQUEST, SpanName.CALLER_POLL, *PLATFORM_NAMES})
 
 

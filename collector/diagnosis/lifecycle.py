@@ -40,7 +40,6 @@ from collector.diagnosis.lifecycle_queue import (
     failed_unseen,
     nothing_decides,
     pending_returned,
-    queue_stalled,
     start_failed,
     still_queued,
     stray_stop,
@@ -48,6 +47,7 @@ from collector.diagnosis.lifecycle_queue import (
 from collector.diagnosis.lifecycle_start import fitness_failed, prestart_failed
 from collector.diagnosis.lifecycle_stop import stop_pending, stop_signal_lost, stop_told
 from collector.diagnosis.lifecycle_unread import claim_left_unread
+from collector.diagnosis.lifecycle_waiting import crash_loop, queue_stalled, start_under_way, waits_unsent
 from sdk_exporter.contract import SpanName
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -80,15 +80,18 @@ WAITING_RULES: Final[tuple[WaitingRule, ...]] = (
     cancelled_in_queue,
     completed_unseen,
     claim_left_unread,
+    crash_loop,
     boot_crashed,
     start_failed,
     boot_hung,
     expired,
     failed_unseen,
     pending_returned,
+    start_under_way,
     queue_stalled,
     stray_stop,
     still_queued,
+    waits_unsent,
 )
 """For a request that nobody is known to have claimed."""
 

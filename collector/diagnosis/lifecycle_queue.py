@@ -34,13 +34,12 @@ from collector.diagnosis.lifecycle_case import (
 )
 from collector.diagnosis.lifecycle_start import failed_check, failed_start, fitness_ruling, start_ruling
 from collector.diagnosis.lifecycle_words import between, clock, duration, name
+from collector.diagnosis.platform_view import PlatformView
 from collector.diagnosis.records import Record, moment
 from sdk_exporter.contract import Key, SpanName
 
 BOOT_SLOW_SECONDS: Final = 120.0
 BOOT_HUNG_SECONDS: Final = 600.0
-QUEUE_STALLED_SECONDS: Final = 900.0
-"""After this long in the queue a request counts as stalled (the cold-start client's own default)."""
 _BEFORE_QUEUED_SECONDS: Final = 300.0
 """A boot that began this long before the request may still be what the request waits for."""
 
@@ -106,7 +105,7 @@ class Waiting:
 
 
 WaitingRule = Callable[[Waiting], "Ruling | None"]
-_NO_CLAIM: Final = "no claim of the request by any worker was told"
+NO_CLAIM: Final = "no claim of the request by any worker was told"
 
 
 def _boot_order(boot: BootEvidence) -> tuple[int, str]:
@@ -122,7 +121,7 @@ def cancelled_in_queue(case: Waiting) -> Ruling | None:
     if told is None:
         return None
     sentence = f"This request was cancelled at {clock(told.last)} while it waited in the queue; no worker claimed it."
-    items = (event(told, "the caller saw the request cancelled"), absence(_NO_CLAIM))
+    items = (event(told, "the caller saw the request cancelled"), absence(NO_CLAIM))
     reading = Reading(given("request_cancelled"))
     return ruling(
         "cancelled_in_queue", sentence, reading, items, state="stopped", final=True, confidence="likely", inferred=True
@@ -135,7 +134,7 @@ def completed_unseen(case: Waiting) -> Ruling | None:
     if told is None:
         return None
     sentence = f"This request completed: the caller saw it at {clock(told.last)}. No worker told anything of it."
-    items = (event(told, "the caller saw the status COMPLETED"), absence(_NO_CLAIM))
+    items = (event(told, "the caller saw the status COMPLETED"), absence(NO_CLAIM))
     return ruling("completed", sentence, NO_FAILURE, items, state="completed", final=True, missing=(LAUNCHER,))
 
 
@@ -146,7 +145,7 @@ def expired(case: Waiting) -> Ruling | None:
         return None
     sentence = f"This request expired in the queue: the caller saw TIMED_OUT at {clock(told.last)}, and no worker had"
     sentence += " claimed it."
-    items = (event(told, "the caller saw the status TIMED_OUT"), absence(_NO_CLAIM))
+    items = (event(told, "the caller saw the status TIMED_OUT"), absence(NO_CLAIM))
     return ruling("expired", sentence, NOT_READ, items, state="failed", final=True, confidence="likely", inferred=True)
 
 
@@ -160,7 +159,7 @@ def failed_unseen(case: Waiting) -> Ruling | None:
         f"This request failed at {clock(told.last)}, as the caller saw; what became of it is not known, since no worker"
         " told anything of it."
     )
-    items = (event(told, "the caller saw the status FAILED"), absence(_NO_CLAIM))
+    items = (event(told, "the caller saw the status FAILED"), absence(NO_CLAIM))
     return ruling(
         "unknown", sentence, reading, items, state="failed", final=True, confidence="unknown", missing=(LAUNCHER,)
     )
@@ -171,16 +170,17 @@ def failed_unseen(case: Waiting) -> Ruling | None:
 
 def boot_crashed(case: Waiting) -> Ruling | None:
     """Workers of the endpoint ended before they asked for work."""
-    crashed = [boot for boot in case.boots() if _crashed(boot)]
-    if not crashed or _served_since(case, crashed[-1]):
+    ended = [boot for boot in case.boots() if crashed(boot)]
+    if not ended or _served_since(case, ended[-1]):
         return None
-    boot = crashed[-1]
+    boot = ended[-1]
     if _looks_hung(boot):
         return _hung_and_ended(case, boot)
-    return _boot_crashed(case, boot, len(crashed))
+    return _boot_crashed(case, boot, len(ended))
 
 
-def _crashed(boot: BootEvidence) -> bool:
+def crashed(boot: BootEvidence) -> bool:
+    """Whether it ended before it asked for work."""
     start = boot.boot
     if start is not None and start.failed:
         return True
@@ -215,7 +215,7 @@ def _boot_crashed(case: Waiting, boot: BootEvidence, count: int) -> Ruling:
     items = [death_item(boot.death)] if boot.death else []
     if start is not None:
         items.append(event(start, "the worker began to start", at=start.start))
-    items += [absence("the worker never called start()"), absence(_NO_CLAIM)]
+    items += [absence("the worker never called start()"), absence(NO_CLAIM)]
     missing = () if reading.tail or memory else (LOG_CAPTURE,)
     return ruling(
         "boot_crashed", sentence, reading, (*items, *case.sent()), state="stalled",
@@ -245,7 +245,9 @@ def _hung_and_ended(case: Waiting, boot: BootEvidence) -> Ruling:
 def boot_hung(case: Waiting) -> Ruling | None:
     """A worker of the endpoint is starting for very long."""
     starting = [b for b in case.boots() if b.boot is not None and not b.boot.ended and b.death is None]
-    slow = [b for b in starting if b.boot and case.since(b.boot.start) >= BOOT_SLOW_SECONDS]
+    view = PlatformView(case.evidence)
+    slow_from = max(BOOT_SLOW_SECONDS, view.start_bound) if view.normal_start else BOOT_SLOW_SECONDS
+    slow = [b for b in starting if b.boot and case.since(b.boot.start) >= slow_from]
     if not slow or slow[-1].boot is None or _served_since(case, slow[-1]):
         return None
     start = slow[-1].boot
@@ -271,7 +273,7 @@ def start_failed(case: Waiting) -> Ruling | None:
         if _served_since(case, boot):
             continue
         check, failing = failed_check(boot), failed_start(boot)
-        items = (absence(_NO_CLAIM), *case.sent())
+        items = (absence(NO_CLAIM), *case.sent())
         final = case.seconds >= SILENCE_FINAL_SECONDS
         if check is not None:
             return _waits(fitness_ruling(check, "", items, final=final))
@@ -299,33 +301,8 @@ def pending_returned(case: Waiting) -> Ruling | None:
         f"This request had not finished when the caller's client gave up waiting at {clock(told.last)}: it returned a"
         f" pending reply ({told.text(Key.CALLER_STATUS) or 'no status'}) as if it were the result."
     )
-    items = (event(told, "the client returned a pending reply"), absence(_NO_CLAIM))
+    items = (event(told, "the client returned a pending reply"), absence(NO_CLAIM))
     return ruling("pending_returned", sentence, NOT_READ, items, state="queued", final=False)
-
-
-def queue_stalled(case: Waiting) -> Ruling | None:
-    """Nobody has claimed it for very long."""
-    if not case.evidence.requests or case.seconds < QUEUE_STALLED_SECONDS:
-        return None
-    reason, text = _queue_reason(case)
-    cause = (
-        given("capacity_unavailable") if reason in ("no_capacity", "throttled", "scaled_to_zero") else NOT_READ.cause
-    )
-    sentence = f"This request has waited {duration(case.seconds)} and no worker has claimed it: {text}."
-    items = (*case.sent(), absence(_NO_CLAIM))
-    return ruling(
-        "queue_stalled", sentence, Reading(cause), items, state="stalled", final=False,
-        confidence="likely" if reason == "throttled" else "possible", inferred=True, queue_reason=reason,
-    )  # fmt: skip
-
-
-def _queue_reason(case: Waiting) -> tuple[str, str]:
-    words = [str(r.attributes.get("stallscope.platform.status", "")).lower() for r in case.evidence.platform]
-    if any("throttl" in word for word in words):
-        return "throttled", "the endpoint's workers are throttled"
-    if any(b.boot is not None and b.boot.ended and b.death is None for b in case.boots()):
-        return "no_poller", "possibly because the endpoint's worker does not ask for work"
-    return "no_capacity", "possibly because no worker of its endpoint has started"
 
 
 def stray_stop(case: Waiting) -> Ruling | None:
@@ -337,7 +314,7 @@ def stray_stop(case: Waiting) -> Ruling | None:
         f"A stop signal for this request reached a worker that did not hold it, at {clock(stop.start)}; no worker is"
         " known to have claimed the request."
     )
-    items = (event(stop, "a stop signal was dropped: the worker did not know the request"), absence(_NO_CLAIM))
+    items = (event(stop, "a stop signal was dropped: the worker did not know the request"), absence(NO_CLAIM))
     return ruling(
         "stop_signal_lost", sentence, Reading(given("platform_api_error")), items, state="unknown",
         final=case.since(stop.last) >= SILENCE_FINAL_SECONDS, confidence="possible", inferred=True, retry="no",
@@ -353,12 +330,12 @@ def still_queued(case: Waiting) -> Ruling | None:
         return _held_by_somebody(case, newest)
     sentence = f"This request waits in the queue, {case.waited()}; no worker has claimed it."
     asked = case.sent() or (event(case.evidence.polls[-1], "the caller asked for it"),)
-    return ruling("queued", sentence, NO_FAILURE, (*asked, absence(_NO_CLAIM)), state="queued", final=False)
+    return ruling("queued", sentence, NO_FAILURE, (*asked, absence(NO_CLAIM)), state="queued", final=False)
 
 
 def _held_by_somebody(case: Waiting, told: Record) -> Ruling:
     """The platform says that a worker holds it, and none tells of it: lost on intake, or a worker that is not ours."""
-    items = (event(told, "the caller saw the status IN_PROGRESS"), absence(_NO_CLAIM))
+    items = (event(told, "the caller saw the status IN_PROGRESS"), absence(NO_CLAIM))
     unread = _unread_answer(case)
     if unread is not None:
         return _claim_unread(case, told, unread, items)

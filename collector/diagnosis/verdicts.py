@@ -470,8 +470,9 @@ VERDICTS: Final = _verdicts(
     VerdictEntry(
         "queue_stalled",
         "Nobody takes the request",
-        "The request has waited far longer than usual and no worker has claimed it. `queue_reason` says why.",
-        "`caller.request` without a claim for 15 minutes.",
+        "No worker has claimed the request, and none is about to. `queue_reason` says why.",
+        "`caller.request` without a claim: at once where the platform's own records or the workers' tell why, after 15"
+        " minutes in any case.",
         "capacity",
         "maybe",
         ("Look at the endpoint's workers: maximum of zero, throttled, or none that polls.",),
@@ -483,8 +484,9 @@ VERDICTS: Final = _verdicts(
     VerdictEntry(
         "cold_start_slow",
         "The worker is starting slowly",
-        "The request is claimed and waits for the worker's prestart phase, which takes long.",
-        "A claim, and a `prestart.started` without an end for 5 minutes.",
+        "The request waits for a worker's start, which takes long.",
+        "A claim, and a `prestart.started` without an end for 5 minutes; or no claim, and a worker that the platform"
+        " shows as initializing for longer than is normal for the endpoint.",
         "model_config",
         "maybe",
         ("Keep weights in the image or on a volume; keep a worker warm; give the prestart phase a bound.",),

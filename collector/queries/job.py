@@ -51,7 +51,7 @@ _OPEN_ENDED: Final = (SpanName.CALLER_REQUEST + STARTED_SUFFIX, SpanName.CALLER_
 """Records of a request that may be waiting still."""
 _REPORTS: Final = (SpanName.HEARTBEAT, SpanName.STOP_CHANNEL, SpanName.JOB_TAKE)
 _TELLS_TAIL: Final = f"position(attributes, '\"{Key.LOG_TAIL}\":') > 0"
-_PLATFORM: Final = (SpanName.PLATFORM_WORKER, SpanName.PLATFORM_LOG)
+_PLATFORM: Final = (SpanName.PLATFORM_ENDPOINT, SpanName.PLATFORM_WORKER, SpanName.PLATFORM_LOG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ _OF_PLATFORM = bounded_text(
     ORDER BY arrived_ms DESC
     LIMIT 1 BY endpoint_id, span_id
     """,  # noqa: S608
-    "endpoint_id",
+    "endpoint_id, name",  # lines of logs must not push out what the endpoint as a whole is like
     "start_ns DESC, span_id",
 )
 
@@ -231,7 +231,10 @@ async def _surroundings(ask: _Ask, own: _Part, boots: Mapping[str, list[Boot]]) 
         *await asyncio.gather(
             _of_boots(ask, asked),
             _reports_of(ask, asked, interval),
-            _of_endpoints(ask, _OF_PLATFORM, set(endpoints.values()), interval),
+            # Of a request that waits still the newest is wanted, and that can be hours after its own last record.
+            _of_endpoints(
+                ask, _OF_PLATFORM, set(endpoints.values()), {**interval, "to_ns": INT64_MAX} if unclaimed else interval
+            ),
             _of_endpoints(ask, _OF_ENDPOINTS, unclaimed, {**interval, "to_ns": INT64_MAX}),
         )
     )
@@ -246,7 +249,7 @@ def _assembled(own: Sequence[SpanRow], boots: Sequence[Boot], around: _Surroundi
         parts += _told_around(own, around.reports.spans.get(boot, ()))
     if not boots:
         parts += _meanwhile(own, around.meanwhile.spans.get(endpoint, ()))
-    cut = own_cut or len(boots) >= BOOTS_MAX or endpoint in around.platform.cut
+    cut = own_cut or len(boots) >= BOOTS_MAX
     return JobSpans(
         sorted(parts, key=lambda span: (span.start_ns, span.span_id)),
         cut=cut or any(boot in around.once.cut or boot in around.reports.cut for boot in boots),
@@ -357,9 +360,11 @@ def _told_around(own: Sequence[SpanRow], reports: Sequence[SpanRow]) -> list[Spa
 
 
 def _around(own: Sequence[SpanRow], platform: Sequence[SpanRow], boots: Sequence[Boot]) -> list[SpanRow]:
-    """What the platform said of these workers, or of the endpoint, around the request."""
+    """What the platform said of these workers, or of the endpoint, around the request: the newest of each kind."""
+    if not boots:
+        return _meanwhile(own, platform)
     workers = {"", *(worker for worker, _ in boots)}
-    return [span for span in platform if _within(span, *_interval(own)) and (not boots or span.worker_id in workers)]
+    return [span for span in platform if _within(span, *_interval(own)) and span.worker_id in workers]
 
 
 def _meanwhile(own: Sequence[SpanRow], of_endpoint: Sequence[SpanRow]) -> list[SpanRow]:

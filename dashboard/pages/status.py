@@ -31,7 +31,7 @@ async def status_json(request: Request, tenant: ReadTenant) -> Response:
 
 
 async def _status(request: Request, tenant: str) -> StatusPage:
-    checks = (await _store(request), _tables(request), _background(request))
+    checks = (await _store(request), _tables(request), _background(request), *_sources(request))
     return StatusPage(
         site=site_of(request, "Status", "Status", twins=(("JSON", "/status.json"),)),
         ready=all(check.ok for check in checks),
@@ -66,6 +66,11 @@ def _background(request: Request) -> Check:
     )
     detail = f"{plural(int(failures), 'restart')} since the start"
     return Check("Background work runs without restarts", ok=not failures, detail=detail)
+
+
+def _sources(request: Request) -> tuple[Check, ...]:
+    told = {name: state() for name, state in parts_of(request).sources.items()}
+    return tuple(Check(f"The {name} answers", ok=state.ok, detail=state.detail) for name, state in told.items())
 
 
 def settings_shown(settings: Settings) -> tuple[tuple[str, str, str], ...]:
