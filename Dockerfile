@@ -14,6 +14,7 @@ COPY sdk_exporter sdk_exporter
 COPY collector collector
 COPY dashboard dashboard
 COPY migrations migrations
+COPY docs/runbooks docs/runbooks
 # Without resolving anything: what is missing in the list above is an error here, and never a surprise.
 RUN pip --python /opt/stallscope/bin/python install --no-deps --no-build-isolation ./sdk_exporter . \
     && pip --python /opt/stallscope/bin/python check
