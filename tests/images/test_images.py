@@ -92,10 +92,11 @@ def test_what_is_copied_is_there_and_let_through(name: str) -> None:
         if one.word == "COPY" and not one.rest.startswith("--from"):
             for source in one.rest.split()[:-1]:
                 assert (ROOT / source).exists(), source
-                assert source.split("/")[0] in allowed, f".dockerignore keeps {source} out"
+                whole = [source, *map(str, Path(source).parents)]
+                assert set(whole) & set(allowed), f".dockerignore keeps {source} out"
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     copied = [one.rest.split()[0] for one in instructions("Dockerfile") if one.word == "COPY"]
-    assert set(packages["packages"]) <= set(copied)
+    assert {*packages["packages"], *packages["force-include"]} <= set(copied)
 
 
 def parsed(words: list[str]) -> click.Context:
