@@ -11,11 +11,12 @@ from typing import Final
 from collector.diagnosis.answer import Confidence, EvidenceItem, Fault, Missing
 from collector.diagnosis.causes import find_cause
 from collector.diagnosis.clues import Clues
-from collector.diagnosis.evidence import BootEvidence
+from collector.diagnosis.evidence import PLATFORM_NAMES, BootEvidence, heard_of
 from collector.diagnosis.lifecycle_case import (
     LAUNCHER,
     NO_FAILURE,
     NOT_READ,
+    SILENCE_LIKELY_SECONDS,
     Reading,
     Ruling,
     absence,
@@ -30,7 +31,7 @@ from collector.diagnosis.lifecycle_queue import NO_CLAIM, Waiting, crashed
 from collector.diagnosis.lifecycle_words import between, duration, name, one_line
 from collector.diagnosis.platform_view import LOOP_SECONDS, STARTS_OF_LOOP, PlatformView
 from collector.diagnosis.records import Record
-from sdk_exporter.contract import Key, SpanName
+from sdk_exporter.contract import Key
 
 QUEUE_STALLED_SECONDS: Final = 900.0
 """After this long in the queue a request counts as stalled (the cold-start client's own default)."""
@@ -108,8 +109,7 @@ def queue_stalled(case: Waiting) -> Ruling | None:
 
 def waits_unsent(case: Waiting) -> Ruling | None:
     """No caller told of it, and nothing else of its own is known: what is known of its endpoint is all there is."""
-    others = (SpanName.PLATFORM_ENDPOINT, SpanName.PLATFORM_WORKER, SpanName.PLATFORM_LOG)
-    if case.evidence.polls or any(r.job_id and r.name not in others for r in case.evidence.records):
+    if case.evidence.polls or any(r.job_id and r.name not in PLATFORM_NAMES for r in case.evidence.records):
         return None
     view = PlatformView(case.evidence)
     reason = _loop(case, view) or _told_by_platform(case, view) or _told_by_workers(case)
@@ -291,14 +291,19 @@ def _boots(case: Waiting) -> tuple[BootEvidence, ...]:
 
 
 def _alive(case: Waiting) -> list[BootEvidence]:
-    """Workers that came through their start and are not known to have ended."""
-    return [
-        b
-        for b in _boots(case)
-        if b.death is None
-        and ((b.boot is not None and b.boot.ended and not b.boot.failed) or b.heartbeats)
-        and (b.boot is None or b.boot.ended)
-    ]
+    """Workers that came through their start, were heard of lately, and are not known to have ended."""
+
+    def is_there(boot: BootEvidence) -> bool:
+        told = boot.boot
+        started = bool(boot.heartbeats) if told is None else told.ended and not told.failed
+        return started and boot.death is None and case.since(heard_of(boot.records)) <= SILENCE_LIKELY_SECONDS
+
+    return [boot for boot in _boots(case) if is_there(boot)]
+
+
+def _holds(boot: BootEvidence) -> int:
+    """How many requests it had in hand at its newest heartbeat."""
+    return len(boot.heartbeats[-1].texts(Key.HEARTBEAT_JOBS)) if boot.heartbeats else 0
 
 
 def _serving(case: Waiting) -> bool:
@@ -342,7 +347,8 @@ def _funnelled(case: Waiting) -> _Reason | None:
 def _not_polling(case: Waiting) -> _Reason | None:
     """Workers that are there, and whose last word about their polls is that none gets through, or that none is made."""
     alive = _alive(case)
-    mute = [b for b in alive if b.job_take and _is_mute(b.job_take[-1])]
+    # One that holds a request need not ask for more.
+    mute = [b for b in alive if b.job_take and _is_mute(b.job_take[-1]) and not _holds(b)]
     if not alive or len(mute) < len(alive):
         return None
     last = mute[-1].job_take[-1]
@@ -366,6 +372,12 @@ def _after_long(case: Waiting, view: PlatformView) -> _Reason:
         most = f" of at most {view.most}" if view.most else ""
         items = (event(now, f"the platform shows {busy}{most} workers, all RUNNING"),)
         return _Reason("no_capacity", f"all {busy} workers{most} are busy with other requests", items)
-    if _alive(case):
+    alive = _alive(case)
+    if alive and all(_holds(boot) for boot in alive):
+        beats = tuple(event(b.heartbeats[-1], f"worker {name(b.worker_id)} holds {_holds(b)}") for b in alive[:3])
+        return _Reason("no_capacity", "all workers that are known hold other requests", beats, "possible")
+    if alive:
         return _Reason("no_poller", "the endpoint's worker does not ask for work", (), "possible")
-    return _Reason("no_capacity", "no worker of its endpoint has started", (), "possible")
+    came = any(boot.boot is not None and boot.boot.ended for boot in _boots(case))
+    said = "is heard of any more" if came else "has started"
+    return _Reason("no_capacity", f"no worker of its endpoint {said}", (), "possible")

@@ -133,3 +133,18 @@ def test_workers_that_are_busy_are_told_after_long() -> None:
     verdict = answer_of(h.evidence(spans, now=1_000), tenant="default").verdict
     assert verdict.queue_reason == "no_capacity"
     assert "all 3 workers of at most 3 are busy with other requests" in verdict.sentence
+
+
+def test_a_worker_that_is_busy_and_asks_for_no_more_is_no_mute_one() -> None:
+    """At one request at a time, no poll is made while one runs: that is the queue at work."""
+    for now, code in ((200.0, "queued"), (1_000.0, "queue_stalled")):
+        busy = [*queues.serving("w1", -90, now, jobs=["other"]), queues.take(now - 5, "w1", **{Key.CHANNEL_POLLS: 0})]
+        verdict = answer_of(h.evidence([h.request(0), *busy], now=now), tenant="default").verdict
+        assert (verdict.code, verdict.queue_reason) == (code, None if code == "queued" else "no_capacity")
+
+
+def test_a_worker_that_fell_silent_is_none_that_serves() -> None:
+    spans = [h.request(0), *queues.serving("w1", -90, 30)]
+    verdict = answer_of(h.evidence(spans, now=1_000), tenant="default").verdict
+    assert "possibly because no worker of its endpoint is heard of any more" in verdict.sentence
+    assert (verdict.queue_reason, verdict.confidence) == ("no_capacity", "possible")
