@@ -64,10 +64,11 @@ def prestart(function: Any = None, /, *, timeout: float | None = None) -> Any:
     `timeout`, in seconds, bounds the whole phase from its start; of several the smallest counts, and 0 is a bound.
     Returns the function unchanged.
     """
-    from sdk_exporter import supervisor
+    from sdk_exporter import supervisor, watching
 
     def register(hook: Any) -> Any:
         supervisor.register(hook, timeout)
+        watching.watch_sdk()  # hooks are the worker's own function: they run whether or not anything is observed
         return hook
 
     return register if function is None else register(function)

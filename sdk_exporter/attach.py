@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sdk_exporter import beats, events, importing, spool, tee
+from sdk_exporter import beats, events, importing, spool, tee, watching
 from sdk_exporter.contract import Key
 from sdk_exporter.events import Boot
 from sdk_exporter.guard import never_raise
@@ -30,7 +30,7 @@ def instrument() -> None:
     """Once per process. Patches the SDK now, or as soon as it is imported."""
     if not begin():
         return
-    importing.watch_sdk()
+    watching.watch_sdk()
 
 
 @never_raise

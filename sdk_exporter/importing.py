@@ -1,4 +1,4 @@
-"""Patch the SDK now if it is there, else right after it is imported.
+"""Act on a module now if it is there, else right after it is imported.
 
 Own finder rather than wrapt's: wrapt costs a bare worker 70 ms, and is only needed once the SDK, which costs twenty
 times that, is there.
@@ -22,25 +22,6 @@ SDK_MODULE: Final = "runpod.serverless"
 _watching: list[_Finder] = []
 _loaded: set[str] = set()
 """Modules whose code has run under our eyes: the import system still calls them unfinished then."""
-
-
-def watch_sdk() -> None:
-    """Install the hooks of the SDK, once it is there."""
-    when_imported(SDK_MODULE, _install)
-
-
-def _install() -> None:
-    """A worker whose hooks cannot be installed runs unobserved; one whose prestart cannot be supervised must not run
-    as if it were ready."""
-    try:
-        from sdk_exporter.hooks.runpod import install  # imports wrapt
-
-        install()
-    except Exception as error:
-        warn_once(f"the worker SDK cannot be watched: {type(error).__name__}: {error}")
-        supervisor = sys.modules.get("sdk_exporter.supervisor")
-        if supervisor is not None and supervisor.has_hooks():
-            raise
 
 
 def when_imported(name: str, action: Callable[[], None]) -> None:

@@ -78,10 +78,6 @@ def register(function: Callable[[], Any], timeout: float | None) -> None:
     _hooks.append(hook)
     if bound is not None:
         _timeouts.append(bound)
-    # Hooks are the worker's own function: they run whether or not anything is observed.
-    from sdk_exporter import importing
-
-    importing.watch_sdk()
 
 
 def has_hooks() -> bool:

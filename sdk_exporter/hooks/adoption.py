@@ -22,9 +22,7 @@ from sdk_exporter.events import Span
 from sdk_exporter.failure import timeout_of, told_error
 from sdk_exporter.guard import never_raise
 from sdk_exporter.hooks import delivery
-
-Arguments = tuple[Any, ...]
-Keywords = dict[str, Any]
+from sdk_exporter.hooks.life import Arguments, Keywords
 
 _SCALE: Final = "runpod.serverless.modules.rp_scale"
 _adopted_timeouts: list[float] = []

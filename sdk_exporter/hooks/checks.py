@@ -14,9 +14,7 @@ from sdk_exporter.contract import Key, SpanName
 from sdk_exporter.events import Span
 from sdk_exporter.guard import never_raise
 from sdk_exporter.hooks.handler import drop_own_frame
-
-Arguments = tuple[Any, ...]
-Keywords = dict[str, Any]
+from sdk_exporter.hooks.life import Arguments, Keywords
 
 
 async def around_run(wrapped: Callable[..., Any], _instance: Any, args: Arguments, kwargs: Keywords) -> Any:
