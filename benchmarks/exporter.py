@@ -29,7 +29,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 PROBE = Path(__file__).with_name("exporter_probe.py")
 SUBJECTS = ("bare", "stallscope", "opentelemetry", "sentry", "logfire")
-OTHERS = ("opentelemetry", "sentry", "logfire")
 
 Numbers = dict[str, float]
 

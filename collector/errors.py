@@ -8,7 +8,6 @@ StallscopeError
 ├── NotAllowed          403
 ├── NotFound            404  code never_seen | past_retention | not_found
 ├── RateLimited         429  a token over its rate
-├── NotBuilt            501  a route of the contract that answers nothing yet
 ├── StoreUnavailable    503  the store did not answer; nothing was acknowledged
 ├── StoreRefused        500  the store answered that a statement is wrong: a bug of ours
 └── Overloaded          503
@@ -81,12 +80,6 @@ class RateLimited(StallscopeError):
     def __init__(self, message: str, retry_after_seconds: float) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
-
-
-class NotBuilt(StallscopeError):
-    """A route of the contract that is not built yet. An empty answer would say that all is well."""
-
-    code, status, title = "not_built", 501, "Not built yet"
 
 
 class StoreUnavailable(StallscopeError):

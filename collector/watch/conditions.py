@@ -38,8 +38,6 @@ ZOMBIE_NS: Final = 30_000_000_000
 EXIT_MS: Final = 120_000
 """A worker that is leaving waits for its open polls, 90 s at most; with nothing in hand nothing else may hold it."""
 
-Boots = Mapping[tuple[str, str, str], Boot]  # tenant, worker, boot
-
 
 @dataclass(frozen=True, slots=True)
 class Sightings:
