@@ -24,10 +24,10 @@ SPANS_PER_INSERT: Final = 10_000
 one: they gather while the insert before them runs."""
 BYTES_PER_INSERT: Final = 16 << 20
 """And here: the store needs about ten times as much to read it."""
-LINGER_SHARE: Final = 0.3
-"""How long an insert waits for those who waited for the one before, as a share of the time which that took: they were
-all answered at once, and send again in the same moment. A lone sender never waits."""
-LINGER_SECONDS: Final = 0.03
+LINGER_SHARE: Final = 0.5
+"""How long an insert waits for those whom the one before answered, as a share of the time which that took: they send
+again in the same moment, and an insert costs much before its first span. A lone sender never waits."""
+LINGER_SECONDS: Final = 0.05
 """And never longer than this."""
 RETRY_SECONDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Pauses between tries of a batch that its sender was already told to be safe; the last one repeats."""
@@ -211,7 +211,7 @@ class InMemory:
     metrics: Metrics
     _waiting: deque[_Waiting] = field(default_factory=deque)
     _inserting: list[_Waiting] = field(default_factory=list)
-    _together: int = 0  # requests in the last batch
+    _together: int = 0  # requests that the last batch answered, and that came meanwhile
     _began: float = 0.0
     _took: float = 0.0  # seconds that its insert took
     _came: asyncio.Event = field(default_factory=asyncio.Event)
@@ -238,7 +238,7 @@ class InMemory:
             self._inserting.append(self._waiting.popleft())
             spans += self._inserting[-1].request.spans
             size += self._inserting[-1].request.size
-        self._together, self._began = len(self._inserting), time.monotonic()
+        self._began = time.monotonic()
         return Batch([waiting.request for waiting in self._inserting], uuid.uuid4().hex)
 
     async def _linger(self) -> None:
@@ -251,6 +251,7 @@ class InMemory:
     async def settle(self, batch: Batch, error: StallscopeError | None) -> None:
         """Answer those who wait."""
         self._took = time.monotonic() - self._began
+        self._together = len(self._inserting) + len(self._waiting)
         for waiting in self._inserting:
             self.metrics.waiting_rows.dec(waiting.request.spans)
             if waiting.stored.done():  # its client went away meanwhile
