@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from collector.diagnosis.answer import Confidence, State
@@ -138,8 +139,7 @@ def _cancelled_by_caller(case: Case) -> Record | None:
 def _signal_lost(case: Case, signal: Record, text: str) -> Ruling:
     run, channel = case.attempt.run, _bad_channel(case)
     on = run is not None and not run.ended and not case.gone
-    end = case.now if on or run is None else run.last
-    seconds = between(signal.last, end)
+    seconds = between(signal.last, _end(case, signal))
     ran = (
         f"the handler ran on for {duration(seconds)}" if seconds > 0 else "the handler ended as if nothing had happened"
     )
@@ -213,9 +213,19 @@ def _stopped(case: Case, stop: Record, code: str, confidence: Confidence, *, inf
     )
 
 
+def _end(case: Case, stop: Record) -> datetime:
+    """When the handler no longer ran, at the latest; the time of the diagnosis while it runs."""
+    run, death = case.attempt.run, case.attempt.death
+    if run is not None and run.ended:
+        return run.last
+    if run is None and stop.ended:
+        return stop.last
+    return case.now if death is None else death.last
+
+
 def _sentence(case: Case, stop: Record, code: str, confidence: Confidence, *, on: bool) -> str:
     run = case.attempt.run
-    end = run.last if run is not None and run.ended else stop.last if run is None and stop.ended else case.now
+    end = _end(case, stop)
     later = duration(max(between(stop.start, end), 0.0))
     seconds = stop.number(Key.STOP_SECONDS)
     took = duration(seconds) if seconds is not None else later

@@ -286,6 +286,10 @@ HISTORIES: dict[str, tuple[tuple[str, str, str, bool], Evidence]] = {
         ("stop_ignored", "request_cancelled", "running", False),
         h.evidence(h.claim(0), h.run(0.1), h.stop(3, 13, "ignored"), h.heartbeat(29, process=0.1), now=30),
     ),
+    "stop ignored until the worker's end, asked much later": (
+        ("stop_ignored", "request_cancelled", "stopped", True),
+        h.evidence(h.claim(0), h.run(0.1), h.stop(3, 13, "ignored"), h.death(16.5, signal=9), now=3000),
+    ),
     "stop signalled, no word since": (
         ("stop_ignored", "request_cancelled", "running", False),
         h.evidence(h.claim(0), h.run(0.1), h.stop(3), h.heartbeat(29, process=0.1), now=30),
