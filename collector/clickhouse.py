@@ -220,16 +220,14 @@ class Database:
 
         await self._run(self._writers, self._insert_seconds, store)
 
-    async def insert_message(self, table: str, data: bytes, schema: str, message: str, *, token: str) -> None:
-        """Store a serialized protobuf message, whose fields are the table's columns. `schema` is the text of a `.proto`
-        that has `message`. Otherwise as `insert`."""
+    async def insert_message(self, table: str, data: bytes, schema: Path, message: str, *, token: str) -> None:
+        """Store a serialized protobuf message, whose fields are the table's columns. `schema` is a `.proto` file that
+        has `message`. Otherwise as `insert`."""
         settings = {
             "max_execution_time": self._insert_seconds,
             "insert_deduplication_token": token,
             "deduplicate_blocks_in_dependent_materialized_views": 1,
-            "format_schema_source": "string",
-            "format_schema": schema,
-            "format_schema_message_name": message,
+            **self._format_schema(schema, message),
             "output_format_json_escape_forward_slashes": 0,  # as our own JSON: texts of it are searched
         }
         await self._run(
@@ -237,6 +235,17 @@ class Database:
             self._insert_seconds,
             lambda: self._client().raw_insert(table, insert_block=data, fmt="ProtobufSingle", settings=settings),
         )
+
+    def _format_schema(self, schema: Path, message: str) -> dict[str, str]:
+        """A server cannot see our files. The embedded engine can, and would keep a text in a folder `__cache__` of the
+        working directory, which it may not be allowed to write."""
+        if self.embedded:
+            return {"format_schema": f"{schema}:{message}"}
+        return {
+            "format_schema_source": "string",
+            "format_schema": schema.read_text(encoding="utf-8"),
+            "format_schema_message_name": message,
+        }
 
     async def close(self) -> None:
         """Let go of the store. The embedded engine first finishes what runs; a server may finish it alone."""

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -32,23 +33,7 @@ NAME_CHARACTERS: Final = 64
 JOB_ID_VALUE: Final = b"\n" + bytes((len(Key.INVOCATION_ID),)) + Key.INVOCATION_ID.encode() + b"\x12"
 """What stands before the value of a job id in a serialized span."""
 
-SCHEMA: Final = """\
-syntax = "proto3";
-message AnyValue { oneof value { string string_value = 1; bool bool_value = 2; int64 int_value = 3;
-  double double_value = 4; } }
-message KeyValue { string key = 1; AnyValue value = 2; }
-message Scope { string name = 1; }
-message Status { int32 code = 3; }
-message Span { bytes trace_id = 1; bytes span_id = 2; bytes parent_span_id = 4; string name = 5; int32 kind = 6;
-  fixed64 start_time_unix_nano = 7; fixed64 end_time_unix_nano = 8; repeated KeyValue attributes = 9;
-  Status status = 15; string ready_job_id = 1001; string ready_attributes = 1002; string ready_events = 1003;
-  string ready_links = 1004; string ready_status_message = 1005; }
-message ScopeSpans { Scope scope = 1; repeated Span spans = 2; }
-message ResourceSpans { repeated ScopeSpans scope_spans = 2; string tenant = 1001; int64 arrived_ms = 1002;
-  string resource = 1003; string endpoint_id = 1004; string worker_id = 1005; string boot_id = 1006;
-  bool ready = 1007; }
-message Staged { repeated ResourceSpans resource_spans = 1; }
-"""
+SCHEMA: Final = Path(__file__).with_name("staged.proto")
 """The message that the store reads: OTLP's numbers, and from 1001 our own. A sender's own fields of these numbers count
 for nothing: those of a resource are written here, and those of a span are read where `ready` is set, which is where the
 span was written here too."""

@@ -140,6 +140,16 @@ async def test_the_same_batch_sent_again_is_kept_once(db: Database) -> None:
     assert await db.query("SELECT count() AS n FROM spans") == [{"n": 2}]
 
 
+async def test_it_stores_where_the_working_directory_cannot_be_written(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/proc")
+    writer = SpanWriter(db, Metrics())
+    await writer.write(Request.of("acme", staging.stage(request_of(span()), "acme", NOW_MS)))
+    await writer.close()
+    assert await db.query("SELECT count() AS n FROM spans") == [{"n": 1}]
+
+
 def test_the_news_of_plain_spans_is_that_of_their_rows() -> None:
     spans = [span(job_id=f"job-{number}" if number % 3 else None, attributes={"a": number}) for number in range(30)]
     spans.append(span(name="worker.death", job_id=None, attributes={Key.DEATH_JOBS_IN_HAND: ["in-hand"]}))

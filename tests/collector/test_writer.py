@@ -6,6 +6,7 @@ import asyncio
 import base64
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from otlp_bytes import request_of, span
@@ -44,7 +45,7 @@ class Counting(Database):
 
     sizes: list[int]
 
-    async def insert_message(self, table: str, data: bytes, schema: str, message: str, *, token: str) -> None:
+    async def insert_message(self, table: str, data: bytes, schema: Path, message: str, *, token: str) -> None:
         """As usual, and remembered."""
         self.sizes.append(staging.count(data))
         await super().insert_message(table, data, schema, message, token=token)
