@@ -33,7 +33,8 @@ NAME = "v1ct1m"
 WORDS = "words of nobody else"
 """In what the victim's records say."""
 OPEN = {
-    "/healthz", "/readyz", "/login", "/static/{name}", "/docs/verdicts", "/docs/verdicts.json", "/api/v1/openapi.json",
+    "/healthz", "/readyz", "/login", "/static/{name}", "/docs/verdicts", "/docs/verdicts.json",
+    "/docs/runbooks/{name}", "/api/v1/openapi.json",
 }  # fmt: skip
 """Routes that ask for no token: they hold nothing of any tenant."""
 ROUTES = routes_of(asgi.server(Settings()))
