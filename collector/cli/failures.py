@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 import click
@@ -42,6 +43,23 @@ class CommandFailed(Exception):
 def unreachable(message: str) -> CommandFailed:
     """The other side did not answer."""
     return CommandFailed(message, "network_error", retryable=True, exit_code=UNREACHABLE)
+
+
+@contextmanager
+def failures_of_the_store() -> Iterator[None]:
+    """What a command meets that works on the store itself."""
+    # Loaded here: help should not wait for pydantic.
+    from collector.errors import StallscopeError, StoreUnavailable
+    from collector.settings import SettingsError
+
+    try:
+        yield
+    except SettingsError as error:
+        raise CommandFailed(str(error), "usage_error", exit_code=USAGE) from None
+    except StoreUnavailable as error:
+        raise unreachable(f"the store does not answer: {error}") from None
+    except StallscopeError as error:
+        raise CommandFailed(str(error), "api_error", retryable=error.retryable) from None
 
 
 def say_failure(

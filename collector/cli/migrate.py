@@ -8,7 +8,7 @@ import os
 
 import click
 
-from collector.cli.failures import USAGE, CommandFailed, unreachable
+from collector.cli.failures import failures_of_the_store
 
 
 @click.command()
@@ -16,18 +16,8 @@ from collector.cli.failures import USAGE, CommandFailed, unreachable
 @click.option("--json", "as_json", is_flag=True, help="Print the names as JSON.")
 def migrate(*, only_plan: bool, as_json: bool) -> None:
     """Apply pending migrations of the store. Safe to run twice, at once, or after a kill."""
-    # Loaded here: help should not wait for the store's client.
-    from collector.errors import StallscopeError, StoreUnavailable
-    from collector.settings import SettingsError
-
-    try:
+    with failures_of_the_store():
         names = asyncio.run(_migrations(only_plan=only_plan))
-    except SettingsError as error:
-        raise CommandFailed(str(error), "usage_error", exit_code=USAGE) from None
-    except StoreUnavailable as error:
-        raise unreachable(f"the store does not answer: {error}") from None
-    except StallscopeError as error:
-        raise CommandFailed(str(error), "api_error", retryable=error.retryable) from None
     if as_json:
         click.echo(json.dumps({"pending" if only_plan else "applied": [name for name, _ in names]}))
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from collector.cli.durations import duration_option
-from collector.cli.failures import FAILED, USAGE, CommandFailed, unreachable
+from collector.cli.failures import FAILED, failures_of_the_store
 
 if TYPE_CHECKING:
     from collector.rediagnosis import Rediagnosed
@@ -28,18 +28,8 @@ def rediagnose(*, since: float | None, as_json: bool) -> int:
     For after an upgrade. A verdict that differs now becomes the next revision of its request, and the history says why.
     Works on the store itself: an embedded one must not be in use by a server meanwhile.
     """
-    # Loaded here: help should not wait for the store's client.
-    from collector.errors import StallscopeError, StoreUnavailable
-    from collector.settings import SettingsError
-
-    try:
+    with failures_of_the_store():
         done = asyncio.run(_rediagnosed(since, quiet=as_json))
-    except SettingsError as error:
-        raise CommandFailed(str(error), "usage_error", exit_code=USAGE) from None
-    except StoreUnavailable as error:
-        raise unreachable(f"the store does not answer: {error}") from None
-    except StallscopeError as error:
-        raise CommandFailed(str(error), "api_error", retryable=error.retryable) from None
     if as_json:
         click.echo(json.dumps(asdict(done)))
     else:
