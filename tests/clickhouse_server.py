@@ -244,9 +244,7 @@ class ClickHouseServer:
 
     def start(self, timeout: float = 180.0) -> ClickHouseServer:
         config = self.write_config()
-        env = dict(os.environ)
-        if self.library:
-            env["CLICKHOUSE_LIBCHDB"] = self.library
+        env = {**os.environ, "CLICKHOUSE_LIBCHDB": os.path.abspath(self.library or find_library())}
         with open(self.folder / "process.log", "ab") as out:
             self.process = subprocess.Popen(
                 [sys.executable, os.path.abspath(__file__), "--serve", config],
@@ -254,6 +252,7 @@ class ClickHouseServer:
                 stdout=out,
                 stderr=out,
                 env=env,
+                cwd=self.folder,  # it caches schemas of formats there
             )
         deadline = time.monotonic() + timeout
         probe = self.url + "/?query=" + urllib.parse.quote("SELECT getMacro('launch_id')")
