@@ -1,4 +1,4 @@
--- Where spans are inserted, as the message of collector/staging.py, which the store reads itself. Keeps nothing: 0003 makes rows of `spans` of it.
+-- Where spans are inserted, as the message of collector/staged.proto, which the store reads itself. Keeps nothing: 0003 makes rows of `spans` of it.
 CREATE TABLE IF NOT EXISTS spans_in
 (
     resource_spans Array(Tuple(
