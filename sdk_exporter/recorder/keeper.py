@@ -135,12 +135,9 @@ class Keeper:
     # ---------------------------------------------------------------------------------------------------- set-up
 
     def _watch_signals(self) -> None:
-        ignored = {
-            number
-            for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-            if signal.getsignal(number) == signal.SIG_IGN
-        }
-        wanted = {number for number in signal.valid_signals() if number not in _NOT_FORWARDED | ignored}
+        # Also what our parent ignores (`nohup`): a worker that has a handler of its own would get it without us, and
+        # one that has none has inherited the ignoring.
+        wanted = {number for number in signal.valid_signals() if number not in _NOT_FORWARDED}
         wanted.add(signal.SIGCHLD)
         self._signals = kernel.signal_descriptor(wanted)
         self._old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, wanted)

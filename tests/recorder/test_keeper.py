@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -148,8 +149,21 @@ def test_disabled_sdk_leaves_the_worker_alone(sink: Sink) -> None:
     assert sink.spans == []
 
 
+def ignore_hangups() -> None:
+    """As under `nohup`, and for a command that a shell runs in the background."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def default_signals() -> None:
+    """Whoever runs the tests may ignore some, which is inherited."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("to_group", [False, True])
-def test_each_signal_reaches_the_worker_once(launch: Launch, *, to_group: bool) -> None:
+@pytest.mark.parametrize("inherited", [default_signals, ignore_hangups])
+def test_each_signal_reaches_the_worker_once(launch: Launch, inherited: Callable[[], None], *, to_group: bool) -> None:
     code = """
     import signal, time
     seen = []
@@ -160,15 +174,16 @@ def test_each_signal_reaches_the_worker_once(launch: Launch, *, to_group: bool) 
     while time.monotonic() < deadline:
         signal.pause()
     """
-    process = launch(code, prelude=False, start_new_session=True)
+    process = launch(code, prelude=False, start_new_session=True, preexec_fn=inherited)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR2):
         (os.killpg if to_group else os.kill)(process.pid, number)
         assert process.stdout.readline() == number.name.encode() + b"\n"
-    process.send_signal(signal.SIGQUIT)
+    last = signal.SIGQUIT if inherited is default_signals else signal.SIGALRM
+    process.send_signal(last)
     assert process.stdout.read() == b""
-    assert process.wait(SECONDS) == 128 + signal.SIGQUIT
+    assert process.wait(SECONDS) == 128 + last
 
 
 def test_worker_finds_the_signals_of_a_direct_run_and_its_own_process_group(launch: Launch, tmp_path: Path) -> None:
