@@ -90,6 +90,7 @@ def test_the_pages_work_without_javascript(plain_browser: Chrome, city: str) -> 
 def test_a_keyboard_alone_reaches_everything(browser: Chrome, city: str) -> None:
     """The tab key visits every link and field in order, always visibly; `/`, `j`, `k` and `?` are shorter."""
     browser.get(page(city, "bad-1"))
+    complaints(browser)  # of the pages that other tests have opened
     browser.execute_script("document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
     wanted = browser.execute_script(
         "return [...document.querySelectorAll('a[href], button, input, summary, [tabindex=\"0\"]')]"
