@@ -62,7 +62,6 @@ def launch(sink: Sink, tmp_path: Path) -> Iterator[Launch]:
         script.write_text((PRELUDE if prelude else "") + textwrap.dedent(code))
         popen.setdefault("stdout", subprocess.PIPE)
         popen.setdefault("stderr", subprocess.PIPE)
-        popen.setdefault("bufsize", 0)  # `communicate` does not see what a buffered reader has taken already
         process = subprocess.Popen(
             # A machine that is busy with other tests may need more than the usual two seconds for the end.
             [sys.executable, "-m", "sdk_exporter", "--flush", "30", *options, "--", sys.executable, str(script)],

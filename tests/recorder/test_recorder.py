@@ -602,7 +602,7 @@ def test_random_kills_leave_the_claim_the_death_and_the_last_line(launch: Launch
     """
     dice = random.SystemRandom()
     for kill in range(6):
-        process = launch(code)
+        process = launch(code, bufsize=0)  # `communicate` does not see what a buffered reader has taken already
         assert process.stdout is not None
         seen = b"".join(process.stdout.readline() for _ in range(dice.randrange(1, 3000)))
         os.kill(until(lambda process=process: worker_of(process.pid)), signal.SIGKILL)
