@@ -8,8 +8,44 @@ import re
 import signal
 
 from collector.demo.platform import Fault
-from collector.demo.scenario import QUICK_BEATS
+from collector.demo.scenario import QUICK_BEATS, Drive
 from collector.demo.stage import Stage, WorkerProcess
+
+
+def until_ended(worker: str) -> Drive:
+    """A request waits for a worker, and ends for the platform."""
+
+    async def drive(stage: Stage) -> list[str]:
+        job = await stage.submit(prompt="a lighthouse")
+        await stage.start_worker(worker)
+        await stage.ended(job)
+        return [job]
+
+    return drive
+
+
+def until_exit(worker: str) -> Drive:
+    """A request waits for a worker that ends by itself, of which the platform hears nothing."""
+
+    async def drive(stage: Stage) -> list[str]:
+        job = await stage.submit(prompt="a lighthouse")
+        await (await stage.start_worker(worker)).wait_exit()
+        await stage.caller.poll(job)
+        return [job]
+
+    return drive
+
+
+def until_line(worker: str, text: str) -> Drive:
+    """A request waits for a worker whose last word about it is a line of its log, and no answer."""
+
+    async def drive(stage: Stage) -> list[str]:
+        job = await stage.submit(prompt="a lighthouse")
+        await (await stage.start_worker(worker)).wait_line(text)
+        await stage.caller.poll(job)
+        return [job]
+
+    return drive
 
 
 async def answers(stage: Stage) -> list[str]:
@@ -52,15 +88,6 @@ async def async_initializer_raises(stage: Stage) -> list[str]:
     await stage.seen("job-take")
     job = await stage.submit(prompt="a lighthouse")
     await stage.ended(job)
-    return [job]
-
-
-async def boot_crashes(stage: Stage) -> list[str]:
-    """The platform never hears of this worker: the request is queued and stays so."""
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("boot_crashes")
-    await worker.wait_exit()
-    await stage.caller.poll(job)
     return [job]
 
 
@@ -154,43 +181,6 @@ async def result_refused(stage: Stage) -> list[str]:
     return [job]
 
 
-async def _one_request(stage: Stage, worker: str) -> str:
-    """Start a worker and send it one request."""
-    job = await stage.submit(prompt="a lighthouse")
-    await stage.start_worker(worker)
-    return job
-
-
-async def returns_error(stage: Stage) -> list[str]:
-    job = await _one_request(stage, "returns_error")
-    await stage.ended(job)
-    return [job]
-
-
-async def handler_exits(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("exits")
-    await worker.wait_exit()
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def native_crash(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("native_crash")
-    await worker.wait_exit()
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def cannot_encode(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("cannot_encode")
-    await worker.wait_line("Finished.")  # the worker SDK says so even though nothing was sent
-    await stage.caller.poll(job)
-    return [job]
-
-
 async def cleanup_fails(stage: Stage) -> list[str]:
     job = await stage.submit(prompt="a lighthouse")
     worker = await stage.start_worker("cleanup_fails")
@@ -212,29 +202,6 @@ async def stop_late(stage: Stage) -> list[str]:
     stage.download_ends("picture.png")
     await stage.ended(job)
     await worker.wait_line("Stopping job.")
-    return [job]
-
-
-async def cancels_itself(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("cancels_itself")
-    await worker.wait_line("Job stopped.")
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def initializer_times_out(stage: Stage) -> list[str]:
-    job = await _one_request(stage, "initializer_hangs")
-    await stage.ended(job)
-    return [job]
-
-
-async def unfit(stage: Stage) -> list[str]:
-    """A worker that finds itself unfit never asks for work: the request is queued and stays so."""
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("unfit")
-    await worker.wait_exit()
-    await stage.caller.poll(job)
     return [job]
 
 

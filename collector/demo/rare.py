@@ -9,6 +9,7 @@ import os
 import signal
 from typing import Final
 
+from collector.demo.drives import until_line
 from collector.demo.platform import Fault
 from collector.demo.rare_prestart import PRESTART
 from collector.demo.rare_stops import STOPS
@@ -92,14 +93,6 @@ async def _scaling_breaks(stage: Stage) -> list[str]:
     await worker.wait_line("step 1 of")
     stage.platform.hold(stage.endpoint, 0.2, stop_seconds=0.2)  # it calculates again when its poll was answered
     await worker.wait_exit()
-    await stage.caller.poll(job)
-    return [job]
-
-
-async def _boot_crash_held(stage: Stage) -> list[str]:
-    job = await stage.submit(prompt="a lighthouse")
-    worker = await stage.start_worker("boot_crash_held")
-    await worker.wait_line("ModuleNotFoundError")
     await stage.caller.poll(job)
     return [job]
 
@@ -205,7 +198,7 @@ RARE: Final = (
         "The worker's script fails while it is imported, and a thread keeps the process.",
         "boot_crashed",
         "import_error",
-        _boot_crash_held,
+        until_line("boot_crash_held", "ModuleNotFoundError"),
         says="flash_attention_kernels",
         while_it_lives=True,
     ),
