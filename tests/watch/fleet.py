@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 from typing import Any
 
 from collector.clickhouse import Database
@@ -16,6 +18,8 @@ from collector.settings import Settings
 from collector.watch.ledger import Finding, list_findings
 from collector.watch.loop import Round, Watch
 from sdk_exporter.contract import STARTED_SUFFIX, Key, SpanName
+
+_span_ids = itertools.count(1)
 
 CALM_SECONDS = 90.0
 """Longer than a watcher holds its judgement after its start."""
@@ -37,15 +41,18 @@ class Worker:
     ) -> SpanRow:  # fmt: skip
         """A record of `ago` seconds before `now` that arrives at `now`, or `late` seconds after it was made."""
         made = now - timedelta(seconds=ago)
-        at = ns_of(made + timedelta(seconds=self.skew))
-        told: Attributes = {**({Key.INVOCATION_ID: job} if job else {}), **attributes.pop("told", {}), **attributes}
+        arrived_ms = ns_of(made + timedelta(seconds=late) if late else now) // 1_000_000
+        told: Attributes = {**attributes.pop("told", {}), **attributes}
+        return self.row(name, ns_of(made + timedelta(seconds=self.skew)), arrived_ms, job=job, status=status, told=told)
+
+    def row(self, name: str, at_ns: int, arrived_ms: int, *, job: str, status: str, told: Attributes) -> SpanRow:
         return SpanRow(
             tenant=self.tenant,
-            arrived_ms=ns_of(made + timedelta(seconds=late)) // 1_000_000 if late else ns_of(now) // 1_000_000,
-            start_ns=at,
-            end_ns=at,
-            trace_id=uuid.uuid4().hex,
-            span_id=uuid.uuid4().hex[:16],
+            arrived_ms=arrived_ms,
+            start_ns=at_ns,
+            end_ns=at_ns,
+            trace_id=self.boot,
+            span_id=f"{next(_span_ids):016x}",
             parent_id="",
             job_id=job,
             endpoint_id=self.endpoint,
@@ -55,9 +62,13 @@ class Worker:
             kind=1,
             status=status,
             status_message="",
-            attributes=told,
-            resource={Key.SERVICE_INSTANCE_ID: self.name, Key.FAAS_NAME: self.endpoint, Key.BOOT_ID: self.boot},
+            attributes={Key.INVOCATION_ID: job, **told} if job else told,
+            resource=self.resource,
         )
+
+    @cached_property
+    def resource(self) -> Attributes:
+        return {Key.SERVICE_INSTANCE_ID: self.name, Key.FAAS_NAME: self.endpoint, Key.BOOT_ID: self.boot}
 
     def beat(self, now: datetime, *jobs: str, ago: float = 0.0) -> SpanRow:
         return self.span(now, SpanName.HEARTBEAT, ago=ago, told={Key.HEARTBEAT_JOBS: list(jobs)})

@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from functools import cached_property
 from random import Random
 from typing import Any, ClassVar
 
@@ -156,9 +155,6 @@ class Gap:
     end: datetime
 
 
-_span_ids = itertools.count(1)
-
-
 @dataclass
 class Live(Worker):
     """A worker that beats, reports its stop channel and works, whatever happens to it."""
@@ -176,30 +172,7 @@ class Live(Worker):
         """The same as any worker's, three times as fast: there are millions of them."""
         made_ms = int(now.timestamp() * 1000)
         at_ns = (made_ms + int(self.skew * 1000)) * 1_000_000
-        told = more.get("told", {})
-        return SpanRow(
-            tenant=self.tenant,
-            arrived_ms=made_ms + int(late * 1000),
-            start_ns=at_ns,
-            end_ns=at_ns,
-            trace_id=self.boot,
-            span_id=f"{next(_span_ids):016x}",
-            parent_id="",
-            job_id=job,
-            endpoint_id=self.endpoint,
-            worker_id=self.name,
-            boot_id=self.boot,
-            name=name,
-            kind=1,
-            status=status,
-            status_message="",
-            attributes={**told, Key.INVOCATION_ID: job} if job else told,
-            resource=self.resource,
-        )
-
-    @cached_property
-    def resource(self) -> dict[str, Any]:
-        return {Key.SERVICE_INSTANCE_ID: self.name, Key.FAAS_NAME: self.endpoint, Key.BOOT_ID: self.boot}
+        return self.row(name, at_ns, made_ms + int(late * 1000), job=job, status=status, told=more.get("told", {}))
 
     def lives(self, random: Random, since: datetime, until: datetime, jobs_an_hour: float = 0.0) -> Iterator[SpanRow]:
         """What it tells of this stretch of time."""
